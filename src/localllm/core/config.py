@@ -1,0 +1,136 @@
+"""The settings: one typed tree, with what each means. Reading and writing files is ``localllm.settings``.
+
+Order of precedence: typed on the command line > ``LOCALLLM_SECTION_KEY`` > ``config.toml`` > the default here.
+A dotted key (``server.port``) is a path into this tree. ``Meta.description`` is what Settings and the docs show.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Bytes = Annotated[int, Meta(ge=0, le=1 << 50)]
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    host: Annotated[
+        str, Meta(description="Address the port binds to; anything but loopback needs server.api_keys")
+    ] = "127.0.0.1"
+    port: Annotated[Port, Meta(description="Port of the OpenAI-compatible server; 0 takes a free one")] = (
+        11500
+    )
+    api_keys: Annotated[
+        tuple[str, ...],
+        Meta(description="Keys that clients of /v1 must send; empty = none needed on loopback"),
+    ] = ()
+    cors_origins: Annotated[
+        tuple[str, ...], Meta(description="Exact web origins allowed to call the port")
+    ] = ()
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        Meta(description="Host names accepted in the Host header beside the bound address and localhost"),
+    ] = ()
+    queue_limit: Annotated[Count, Meta(description="Requests that may wait per model before 429")] = 32
+    max_body_bytes: Annotated[Bytes, Meta(description="Largest request body without images")] = 4 << 20
+    max_image_body_bytes: Annotated[Bytes, Meta(description="Largest request body with images")] = 32 << 20
+    strict: Annotated[
+        bool,
+        Meta(
+            description="Refuse unknown request fields with 400 instead of naming them in x-localllm-ignored"
+        ),
+    ] = False
+    max_output_tokens: Annotated[
+        Count | None, Meta(description="Ceiling of tokens per answer; unset = what the context leaves")
+    ] = None
+    reasoning_field: Annotated[
+        Literal["reasoning_content", "reasoning"],
+        Meta(description="Name of the field that carries the model's reasoning"),
+    ] = "reasoning_content"
+    sse_ping_seconds: Annotated[
+        Seconds, Meta(description="Silence on a stream after which a comment frame is sent")
+    ] = 15.0
+    slow_reader_seconds: Annotated[
+        Seconds, Meta(description="A stream whose client reads nothing for so long is cancelled")
+    ] = 30.0
+    drain_seconds: Annotated[Seconds, Meta(description="How long a stop waits for running requests")] = 30.0
+
+
+class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    store_dir: Annotated[
+        str | None, Meta(description="Folder of the model store; unset = in the data folder")
+    ] = None
+    default: Annotated[str | None, Meta(description="Model used when none is named")] = None
+    keep_alive_seconds: Annotated[
+        Seconds | None,
+        Meta(description="Unload a model idle for so long; unset = keep it until the memory is needed"),
+    ] = 1800.0
+    max_loaded: Annotated[Count, Meta(description="Models kept loaded at once")] = 4
+
+
+class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    default: Annotated[
+        Literal["auto", "llama_server", "llama_cpp", "ollama"],
+        Meta(description="Engine that runs a model when none is named"),
+    ] = "auto"
+    llama_server_path: Annotated[
+        str | None, Meta(description="A llama-server binary to use instead of the bundled xllamacpp")
+    ] = None
+    context_length: Annotated[
+        Count | None,
+        Meta(description="Context per request in tokens; unset = what fits, at most the trained length"),
+    ] = None
+    parallel: Annotated[
+        Count | None, Meta(description="Requests a model answers at once; unset = chosen by memory")
+    ] = None
+    kv_type: Annotated[
+        Literal["f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"],
+        Meta(description="Type of the KV cache"),
+    ] = "f16"
+    threads: Annotated[
+        Count | None, Meta(description="Threads for decoding; unset = calibrated or physical cores")
+    ] = None
+    gpu_layers: Annotated[
+        Annotated[int, Meta(ge=0, le=100_000)] | None,
+        Meta(description="Layers on the GPU; unset = as many as fit"),
+    ] = None
+    memory_margin_bytes: Annotated[
+        Bytes | None, Meta(description="Memory left alone on each device; unset = by kind of device")
+    ] = None
+    load_timeout_seconds: Annotated[
+        Seconds, Meta(description="A load without progress for so long is ended")
+    ] = 300.0
+    token_timeout_seconds: Annotated[
+        Seconds, Meta(description="A reply without a token for so long is ended and the engine restarted")
+    ] = 60.0
+
+
+class UiSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    theme: Annotated[str, Meta(description="Theme of the terminal app")] = "localllm-dark"
+    low_bandwidth: Annotated[
+        Literal["auto", "on", "off"], Meta(description="Fewer redraws and no animation; auto = over SSH")
+    ] = "auto"
+    plots: Annotated[Literal["braille", "ascii"], Meta(description="How plots are drawn")] = "braille"
+
+
+class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="Level of the service's log")
+    ] = "info"
+    content: Annotated[bool, Meta(description="Keep prompts and answers of the port in the request log")] = (
+        False
+    )
+    record_days: Annotated[Count, Meta(description="Days that request records are kept")] = 30
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole tree. Unknown keys are an error that names file, line and the nearest key."""
+
+    server: ServerSettings = ServerSettings()
+    models: ModelSettings = ModelSettings()
+    engine: EngineSettings = EngineSettings()
+    ui: UiSettings = UiSettings()
+    log: LogSettings = LogSettings()
