@@ -1,0 +1,103 @@
+"""Change one setting in ``config.toml``, keeping every comment and the order of the file.
+
+The new file is complete before it takes the old one's name (temporary file, fsync, rename, fsync of the folder), and
+the old one stays beside it as ``config.toml.bak``. tomlkit takes long to import, so only this module does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import tomllib
+from pathlib import Path
+
+import msgspec
+import tomlkit
+from tomlkit.items import Table
+
+from localllm.core.errors import ConfigInvalid
+from localllm.settings.load import load_settings, read_config_text, unknown_key
+from localllm.settings.paths import Paths, private_folder
+from localllm.settings.schema import Setting, all_settings, convert
+
+
+def write_setting(paths: Paths, key: str, value: object) -> None:
+    """Set ``key`` to ``value`` (None = back to the default: the line goes). Texts are parsed as on the command line.
+
+    Raises ConfigUnknownKey, ConfigInvalid (a value that does not fit, or a file that is broken already: it is not
+    rewritten, so nothing in it is lost).
+    """
+    setting = all_settings().get(key)
+    if setting is None:
+        raise unknown_key(key, "config set")
+    checked = None if value is None else _checked(setting, value)
+    path = paths.config_file
+    text = read_config_text(path)
+    if text is not None:
+        load_settings(paths, env={})
+    document = tomlkit.parse(text or "")
+    _put(document, setting, checked)
+    replacement = tomlkit.dumps(document)
+    tomllib.loads(replacement)
+    _replace(path, replacement)
+
+
+def _checked(setting: Setting, value: object) -> object:
+    try:
+        converted = convert(setting, value, typed=not isinstance(value, str))
+    except msgspec.ValidationError as error:
+        raise ConfigInvalid(
+            f"{setting.key} must be {setting.expectation()}, not {value!r}.",
+            hint=f"{setting.help}.",
+            details={"key": setting.key},
+        ) from error
+    return list(converted) if isinstance(converted, tuple) else converted
+
+
+def _put(document: tomlkit.TOMLDocument, setting: Setting, value: object) -> None:
+    section = document.get(setting.section)
+    if value is None:
+        if section is not None and setting.name in section:
+            del section[setting.name]
+        return
+    if section is None:
+        section = tomlkit.table()
+        document[setting.section] = section
+    section[setting.name] = value
+    if isinstance(section, Table) and document[setting.section] is not section:
+        document[setting.section] = section
+
+
+def _replace(path: Path, text: str) -> None:
+    try:
+        private_folder(path.parent)
+        if path.exists():
+            shutil.copy2(path, path.with_name(path.name + ".bak"))
+        # mkstemp opens 0600, which the renamed file keeps: server.api_keys lie in it
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise ConfigInvalid(
+            f"{path} cannot be written: {error.strerror}.",
+            hint="Check the folder's owner and the space on its disk.",
+        ) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
