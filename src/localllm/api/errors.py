@@ -1,0 +1,224 @@
+"""From an error to the HTTP answer that a client can act on: status, body and retry headers.
+
+Every answer of the port that is not a success is made here, the router's own 404 and 405 included, so that the body
+is always ``{"error": {"message", "type", "param", "code"}}``. A 5xx means that this service is at fault (routers
+fail over on it) and is never used for a bad request. Errors that only exist in HTTP are defined here too.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from localllm.core import errors
+from localllm.core.errors import LocalLLMError
+
+
+class HTTPError(errors.ServiceError):
+    """An error of the transport, not of what was asked."""
+
+    code = "http_error"
+
+
+class MethodNotAllowed(HTTPError):
+    """``allow`` lists the methods that the path does take."""
+
+    code = "method_not_allowed"
+
+    def __init__(self, method: str, path: str, allow: tuple[str, ...]) -> None:
+        super().__init__(f"{method} is not allowed on {path}.", hint=f"Use {' or '.join(allow)}.")
+        self.allow = allow
+
+
+class BodyTooLarge(HTTPError):
+    code = "request_too_large"
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(
+            f"The request body is larger than {limit_bytes} bytes.", details={"limit_bytes": limit_bytes}
+        )
+
+
+class UnsupportedMediaType(HTTPError):
+    code = "unsupported_media_type"
+
+
+class RequestTimeout(HTTPError):
+    """The client took too long to send its request."""
+
+    code = "request_timeout"
+
+
+# The status of a class is that of its nearest listed ancestor.
+STATUS: Mapping[type[LocalLLMError], int] = {
+    LocalLLMError: 500,
+    errors.ConfigError: 400,
+    errors.HardwareError: 500,
+    errors.HubError: 502,
+    errors.ModelNotFound: 404,
+    errors.ModelAmbiguous: 400,
+    errors.ModelInUse: 409,
+    errors.Gated: 403,
+    errors.Offline: 503,
+    errors.DiskFull: 507,
+    errors.BadName: 400,
+    errors.StoreCorrupt: 500,
+    errors.GGUFError: 400,
+    errors.PlanError: 503,
+    errors.EngineError: 500,
+    errors.EngineUnavailable: 503,
+    errors.LoadFailed: 503,
+    errors.ModelChanged: 409,
+    errors.ContextLengthExceeded: 400,
+    errors.BadRequest: 400,
+    errors.EngineStalled: 504,
+    errors.Cancelled: 503,
+    errors.LimitError: 429,
+    errors.ServiceError: 500,
+    errors.Unauthorized: 401,
+    errors.Forbidden: 403,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.AlreadyRunning: 409,
+    errors.ShuttingDown: 503,
+    HTTPError: 400,
+    MethodNotAllowed: 405,
+    RequestTimeout: 408,
+    BodyTooLarge: 413,
+    UnsupportedMediaType: 415,
+}
+
+# Sending the same request again would meet (or cause) the same failure: SDKs must not replay it by themselves.
+_POINTLESS_TO_RETRY: tuple[type[LocalLLMError], ...] = (
+    errors.EngineCrashed,
+    errors.EngineStalled,
+    errors.EngineUnavailable,
+    errors.LoadFailed,
+    errors.PlanError,
+    errors.QuotaExceeded,
+    errors.ModelChanged,
+    errors.Conflict,
+    errors.ModelInUse,
+    errors.StoreCorrupt,
+    errors.DiskFull,
+)
+
+_RETRY_WHEN_RESTARTED_S = 2.0
+_PATH_IN_VALIDATION_ERROR = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
+
+
+def status_of(error: LocalLLMError) -> int:
+    """HTTP status of an error, by its class."""
+    for cls in type(error).__mro__:
+        if issubclass(cls, LocalLLMError) and cls in STATUS:
+            return STATUS[cls]
+    return 500
+
+
+def type_of(error: LocalLLMError) -> str:
+    """OpenAI's coarse ``type`` of an error."""
+    status = status_of(error)
+    if isinstance(error, errors.QuotaExceeded):
+        return "insufficient_quota"
+    if status == 401:
+        return "authentication_error"
+    if status == 403:
+        return "permission_error"
+    if status == 429:
+        return "rate_limit_error"
+    return "server_error" if status >= 500 else "invalid_request_error"
+
+
+def as_error(exc: BaseException) -> LocalLLMError:
+    """Any exception as one that can be answered; what nobody foresaw becomes a plain ``internal_error``.
+
+    The text of an unforeseen exception stays out of the answer: it may hold paths or prompt text. Log it.
+    """
+    if isinstance(exc, LocalLLMError):
+        return exc
+    if isinstance(exc, msgspec.ValidationError):
+        return from_validation_error(exc)
+    if isinstance(exc, msgspec.DecodeError | RecursionError):
+        return errors.BadRequest("The request body is not valid JSON.")
+    if isinstance(exc, HTTPException):
+        if exc.status_code == 404:
+            return errors.NotFound("There is nothing at this path.")
+        return errors.BadRequest(exc.detail) if exc.status_code < 500 else LocalLLMError(exc.detail)
+    return LocalLLMError(
+        "Something went wrong inside localllm.", hint="The log has the details: localllm logs"
+    )
+
+
+def from_validation_error(exc: msgspec.ValidationError) -> errors.BadRequest:
+    """A field of the wrong type or out of its range, as a 400 that names the field."""
+    found = _PATH_IN_VALIDATION_ERROR.match(str(exc))
+    what, path = (found["what"], found["path"]) if found else (str(exc), None)
+    param = path.lstrip(".").replace("[...]", "") if path else None
+    missing = re.search(r"missing required field `(.+)`", what)
+    if missing:
+        param = f"{param}.{missing[1]}" if param else missing[1]
+        return errors.BadRequest(f"Missing required parameter: {param}.", param=param)
+    return errors.BadRequest(f"Invalid value for {param}: {what}." if param else f"{what}.", param=param)
+
+
+def error_object(error: LocalLLMError, *, hint_in_message: bool = False) -> dict[str, object]:
+    """The ``error`` object of a body or of a stream's last event.
+
+    ``hint_in_message`` joins the hint to the message: OpenAI's clients show nothing else to their user.
+    """
+    message = error.message
+    if hint_in_message and error.hint:
+        message = f"{message} {error.hint}"
+    body: dict[str, object] = {
+        "message": message,
+        "type": type_of(error),
+        "param": error.param,
+        "code": error.code,
+    }
+    if error.hint:
+        body["hint"] = error.hint
+    if error.details:
+        body["details"] = error.details
+    return body
+
+
+def error_headers(error: LocalLLMError) -> dict[str, str]:
+    """``Retry-After``, ``x-should-retry`` and ``Allow`` where they apply."""
+    headers: dict[str, str] = {}
+    retry_after_s: float | None = None
+    if isinstance(error, errors.LimitError):
+        retry_after_s = error.retry_after_s
+    elif isinstance(error, errors.ShuttingDown):
+        retry_after_s = _RETRY_WHEN_RESTARTED_S
+    if retry_after_s is not None:
+        headers["retry-after"] = str(max(1, math.ceil(retry_after_s)))
+        headers["retry-after-ms"] = str(max(1, math.ceil(retry_after_s * 1000)))
+    if isinstance(error, _POINTLESS_TO_RETRY):
+        headers["x-should-retry"] = "false"
+    if isinstance(error, MethodNotAllowed):
+        headers["allow"] = ", ".join(error.allow)
+    if isinstance(error, errors.Unauthorized):
+        headers["www-authenticate"] = "Bearer"
+    return headers
+
+
+def error_response(exc: BaseException, *, hint_in_message: bool = False) -> Response:
+    """The HTTP answer for any exception."""
+    error = as_error(exc)
+    body = {"error": error_object(error, hint_in_message=hint_in_message)}
+    return Response(
+        _encode(body),
+        status_code=status_of(error),
+        headers={"cache-control": "no-store", **error_headers(error)},
+        media_type="application/json",
+    )
+
+
+def _encode(body: object) -> bytes:
+    # details may hold anything an engine put there; an error answer must never fail itself
+    return msgspec.json.encode(body, enc_hook=str)
