@@ -1,0 +1,364 @@
+"""The model store: which models are here, taking one in, and letting one go.
+
+A model is a manifest (small, JSON, replaced atomically) that names its blobs by digest. Everything that could be
+half done is done before the manifest is written, so a kill at any moment leaves either the model or nothing. The
+service owns the store and is its only writer; ``Store`` serialises its own threads and keeps no other state.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from msgspec import Struct
+
+from localllm.core.control import ModelSummary
+from localllm.core.errors import (
+    ChecksumMismatch,
+    Conflict,
+    GGUFError,
+    HubError,
+    ModelAmbiguous,
+    ModelNotFound,
+    StoreCorrupt,
+)
+from localllm.core.generation import Sampling
+from localllm.hub.blobs import Blobs, Progress, open_regular, sha256_of
+from localllm.hub.gguf_file import read_header
+from localllm.hub.manifest import FileEntry, Manifest, Manifests
+from localllm.hub.names import ModelName, base_of_file, near_names, parse_name, parse_shard, quant_of_file
+
+if TYPE_CHECKING:
+    from localllm.core.facts import ModelFacts
+
+ImportMode = Literal["copy", "link", "reference"]
+
+
+class StoredModel(Struct, frozen=True, kw_only=True):
+    """A model that is here. ``path`` is the file an engine loads (the first part of a split model).
+
+    ``sha256`` is None for a split model and for one that was left where it is. ``sampling`` are the model's own
+    defaults, between what a request says and what the engine would do. ``problem`` says, in words, why it cannot be
+    loaded at the moment (its file is gone or has changed).
+    """
+
+    name: str
+    path: Path
+    size_bytes: int
+    sha256: str | None
+    quant: str | None
+    architecture: str | None
+    parameters: int | None
+    trained_context_length: int | None
+    capabilities: tuple[str, ...]
+    chat_template: str | None
+    stop: tuple[str, ...]
+    sampling: Sampling
+    licence: str | None
+    source: str | None
+    owner: str
+    added_at: float
+    mmproj_path: Path | None
+    problem: str | None = None
+
+    def summary(self, *, loaded: bool = False) -> ModelSummary:
+        """What lists show."""
+        return ModelSummary(
+            name=self.name,
+            quant=self.quant,
+            size_bytes=self.size_bytes,
+            architecture=self.architecture,
+            parameters=self.parameters,
+            trained_context_length=self.trained_context_length,
+            owner=self.owner,
+            path=str(self.path),
+            capabilities=self.capabilities,
+            loaded=loaded,
+            added_at=self.added_at,
+            problem=self.problem,
+        )
+
+
+class Scan(Struct, frozen=True):
+    """Everything in the store, by name, and what in it could not be read."""
+
+    models: tuple[StoredModel, ...]
+    problems: tuple[str, ...]
+
+
+class Store:
+    """``root`` is made at the first import; a store that is not there yet is an empty one."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._blobs = Blobs(root / "blobs")
+        self._manifests = Manifests(root / "manifests")
+        self._lock = threading.Lock()
+
+    def list(self) -> tuple[StoredModel, ...]:
+        """Every readable model, by name."""
+        return self.scan().models
+
+    def scan(self) -> Scan:
+        """Every readable model and, in words, every manifest that is broken: those are skipped, not fatal."""
+        manifests, problems = self._manifests.read_all()
+        models = sorted(
+            (self._model(manifest) for manifest in manifests), key=lambda model: model.name.lower()
+        )
+        return Scan(tuple(models), problems)
+
+    def get(self, name: str) -> StoredModel:
+        """The model of that name; without a quantisation, the only one that is here.
+
+        Raises BadName, ModelNotFound (with near names), ModelAmbiguous (several quantisations) or StoreCorrupt (its
+        manifest cannot be read).
+        """
+        asked = parse_name(name)
+        manifest = self._manifests.read(asked)
+        if manifest is not None:
+            return self._model(manifest)
+        models = self.list()
+        if asked.tag is None:
+            variants = [model for model in models if parse_name(model.name).base.lower() == asked.key]
+            if len(variants) == 1:
+                return variants[0]
+            if variants:
+                names = ", ".join(model.name for model in variants)
+                raise ModelAmbiguous(
+                    f"{name!r} is here in {len(variants)} quantisations.",
+                    hint=f"Say which: {names}",
+                    param="model",
+                    details={"names": [model.name for model in variants]},
+                )
+        raise ModelNotFound(name, near=near_names(name, (model.name for model in models)))
+
+    def import_file(
+        self,
+        path: Path,
+        *,
+        name: str | None = None,
+        mode: ImportMode = "copy",
+        chat_template: str | None = None,
+        stop: Sequence[str] = (),
+        sampling: Sampling | None = None,
+        licence: str | None = None,
+        source: str | None = None,
+        mmproj: Path | None = None,
+        on_progress: Progress | None = None,
+    ) -> StoredModel:
+        """Take a GGUF file (or the first part of a split one) into the store; its header is read before anything else.
+
+        ``mode`` copy, link (hard link, same disk) or reference (the file stays where it is, and is not hashed). A
+        vision projector beside the model comes along. Importing the same file again under its name only renews its
+        manifest. ``on_progress`` may raise to cancel: nothing is left behind.
+
+        Raises NotFound, GGUFError, BadName, Conflict (the name is taken, no hard link), DiskFull or HubError.
+        """
+        from localllm.core.facts import facts_from_header
+
+        path = path.absolute()
+        with open_regular(path):
+            pass
+        header = read_header(path)
+        facts = facts_from_header(header)
+        parts = _parts_of(path)
+        final_name = parse_name(name) if name else _default_name(path, facts)
+        if name and final_name.tag is None and facts.quant:
+            final_name = ModelName(final_name.base, facts.quant)
+        companion = mmproj or _projector_beside(path)
+        self._require_free(final_name, parts)
+        manifest = Manifest(
+            name=str(final_name),
+            files=(),
+            quant=facts.quant or quant_of_file(path.name),
+            architecture=facts.architecture,
+            parameters=facts.parameters,
+            trained_context_length=facts.trained_context_length,
+            capabilities=tuple(facts.capabilities) + (("vision",) if companion else ()),
+            chat_template=chat_template,
+            stop=tuple(stop),
+            sampling=sampling or Sampling(),
+            licence=licence or facts.licence,
+            source=source or str(path),
+            added_at=time.time(),
+        )
+        for _ in range(2):
+            files = self._take(parts, mode, on_progress)
+            projector = self._take([companion], mode, None)[0] if companion else None
+            complete = msgspec.structs.replace(manifest, files=files, mmproj=projector)
+            with self._lock:
+                # a remove that ran meanwhile may have deleted a blob we found here already
+                if all(file.exists() for file in self._all_paths(complete)):
+                    self._manifests.write(complete)
+                    return self._model(complete)
+        raise HubError(f"{path} was removed from the store while it was being imported.")
+
+    def remove(self, name: str) -> int:
+        """Forget the model and delete what no other model needs; the bytes that this freed.
+
+        Raises what ``get`` raises. Whether it is loaded is the caller's question.
+        """
+        model = self.get(name)
+        with self._lock:
+            manifest = self._manifests.read(parse_name(model.name))
+            if manifest is None:
+                raise ModelNotFound(name)
+            self._manifests.delete(manifest)
+            others, _ = self._manifests.read_all()
+            kept = {path for other in others for path in self._blob_paths(other)}
+            freed = 0
+            for path in set(self._blob_paths(manifest)) - kept:
+                if path.exists():
+                    freed += self._blobs.remove(path)
+            return freed
+
+    def verify(self, name: str, on_progress: Progress | None = None) -> StoredModel:
+        """Read the model's files again and compare them with what was stored.
+
+        Raises ChecksumMismatch, StoreCorrupt (a file is gone) and what ``get`` raises.
+        """
+        model = self.get(name)
+        manifest = self._manifests.read(parse_name(model.name))
+        if manifest is None or model.problem:
+            raise StoreCorrupt(
+                f"{model.name}: {model.problem}", hint=f"Remove it with: localllm rm {model.name}"
+            )
+        entries = (*manifest.files, *((manifest.mmproj,) if manifest.mmproj else ()))
+        total = sum(entry.size_bytes for entry in entries)
+        done = 0
+
+        def step(count: int) -> None:
+            nonlocal done
+            done += count
+            if on_progress:
+                on_progress(done, total)
+
+        for entry, path in zip(entries, self._all_paths(manifest), strict=True):
+            if entry.sha256 is not None and sha256_of(path, step) != entry.sha256:
+                raise ChecksumMismatch(
+                    f"{path} is not what was stored as {model.name}: its SHA-256 differs.",
+                    hint=f"Remove the model (localllm rm {model.name}) and import it again.",
+                )
+        return model
+
+    def facts(self, name: str) -> ModelFacts:
+        """The figures in the model's header. Raises GGUFError and what ``get`` raises."""
+        from localllm.core.facts import facts_from_header
+
+        return facts_from_header(read_header(self.get(name).path))
+
+    def _require_free(self, name: ModelName, parts: Sequence[Path]) -> None:
+        """Refuse a taken name before gigabytes are copied, unless it is plainly the same file again."""
+        manifest = self._manifests.read(name)
+        if manifest is None or [part.stat().st_size for part in parts] == [
+            f.size_bytes for f in manifest.files
+        ]:
+            return
+        raise Conflict(
+            f"A different model is called {manifest.name} already.",
+            hint=f"Give this one another name with --name, or remove that one: localllm rm {manifest.name}",
+            param="name",
+        )
+
+    def _take(
+        self, parts: Sequence[Path], mode: ImportMode, on_progress: Progress | None
+    ) -> tuple[FileEntry, ...]:
+        sizes = [part.stat().st_size for part in parts]
+        if mode == "reference":
+            return tuple(
+                FileEntry(size_bytes=size, path=str(part), modified_ns=part.stat().st_mtime_ns)
+                for part, size in zip(parts, sizes, strict=True)
+            )
+        digests = self._blobs.put(parts, mode=mode, on_progress=on_progress)
+        return tuple(
+            FileEntry(size_bytes=size, sha256=digest) for size, digest in zip(sizes, digests, strict=True)
+        )
+
+    def _blob_paths(self, manifest: Manifest) -> Sequence[Path]:
+        return [
+            path
+            for path, entry in zip(self._all_paths(manifest), manifest.entries, strict=True)
+            if entry.sha256 is not None
+        ]
+
+    def _all_paths(self, manifest: Manifest) -> Sequence[Path]:
+        """Where every file of the manifest lies, in its order, the projector last."""
+        digests = [entry.sha256 for entry in manifest.files if entry.sha256 is not None]
+        paths: list[Path] = []
+        for number, entry in enumerate(manifest.files, start=1):
+            if entry.sha256 is None:
+                paths.append(Path(entry.path or ""))
+            elif len(manifest.files) == 1:
+                paths.append(self._blobs.path(entry.sha256))
+            else:
+                paths.append(self._blobs.set_path(digests, number))
+        if manifest.mmproj is not None:
+            single = manifest.mmproj
+            paths.append(self._blobs.path(single.sha256) if single.sha256 else Path(single.path or ""))
+        return paths
+
+    def _model(self, manifest: Manifest) -> StoredModel:
+        paths = self._all_paths(manifest)
+        single = len(manifest.files) == 1
+        return StoredModel(
+            name=manifest.name,
+            path=paths[0],
+            size_bytes=sum(entry.size_bytes for entry in manifest.files),
+            sha256=manifest.files[0].sha256 if single else None,
+            quant=manifest.quant,
+            architecture=manifest.architecture,
+            parameters=manifest.parameters,
+            trained_context_length=manifest.trained_context_length,
+            capabilities=manifest.capabilities,
+            chat_template=manifest.chat_template,
+            stop=manifest.stop,
+            sampling=manifest.sampling,
+            licence=manifest.licence,
+            source=manifest.source,
+            owner="localllm",
+            added_at=manifest.added_at,
+            mmproj_path=paths[-1] if manifest.mmproj else None,
+            problem=_problem(manifest, paths),
+        )
+
+
+def _problem(manifest: Manifest, paths: Sequence[Path]) -> str | None:
+    for entry, path in zip(manifest.entries, paths, strict=True):
+        try:
+            status = path.stat()
+        except OSError as error:
+            return f"its file {path} cannot be found ({error.strerror})."
+        changed = entry.modified_ns is not None and status.st_mtime_ns != entry.modified_ns
+        if status.st_size != entry.size_bytes or changed:
+            return f"its file {path} has changed since it was imported."
+    return None
+
+
+def _parts_of(path: Path) -> Sequence[Path]:
+    shard = parse_shard(path.name)
+    if shard is None or shard.count == 1:
+        return [path]
+    parts = [path.with_name(shard.file_name(number)) for number in range(1, shard.count + 1)]
+    missing = [part.name for part in parts if not part.is_file()]
+    if missing:
+        raise GGUFError(
+            f"{path.name} is one of {shard.count} parts, and {', '.join(missing)} is missing beside it.",
+            hint="All parts must lie in one folder under their own names.",
+        )
+    return parts
+
+
+def _default_name(path: Path, facts: ModelFacts) -> ModelName:
+    return ModelName(base_of_file(path.name), facts.quant or quant_of_file(path.name))
+
+
+def _projector_beside(path: Path) -> Path | None:
+    """The vision projector that belongs to ``path``: the one mmproj file of a folder that holds one model only."""
+    neighbours = [file for file in path.parent.glob("*.gguf") if file.is_file()]
+    projectors = [file for file in neighbours if "mmproj" in file.name.lower()]
+    bases = {base_of_file(file.name) for file in neighbours if file not in projectors}
+    return projectors[0] if len(projectors) == 1 and len(bases) == 1 else None
