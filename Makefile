@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo install test check format clean
+.PHONY: demo install test lint check format clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "localllm needs Python 3.11 or newer; set PYTHON=python3.x")'
@@ -28,12 +28,13 @@ install: $(VENV)/.install
 test: install
 	$(BIN)/python -m pytest
 
-check: install
+lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+
+check: lint test
 
 format: install
 	$(BIN)/ruff format .
