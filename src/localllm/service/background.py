@@ -21,24 +21,24 @@ class Background:
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._open = False
+        self.open = False
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
-        self._open = True
+        self.open = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._open = False
+        self.open = False
         for task in self._tasks:
             task.cancel()
         await self._group.__aexit__(kind, error, trace)
 
     def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
         """Start ``work``; an exception that it raises is logged under ``name`` and goes no further."""
-        if not self._open:
+        if not self.open:
             work.close()
             raise RuntimeError(f"{name}: the service is closing and starts nothing more")
         task = self._group.create_task(_logged(work, name), name=name)

@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from localllm.core.control import RequestPhase
-from localllm.core.generation import Tier
+from localllm.core.generation import Sampling, Tier
 from localllm.engines.base import Instance, InstanceInfo
 
 
@@ -31,12 +31,16 @@ OnWaiting = Callable[[Waiting], None]
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One admitted request: generate on ``instance`` until the context that gave the lease is left."""
+    """One admitted request: generate on ``instance`` until the context that gave the lease is left.
+
+    ``sampling`` are the model's own defaults.
+    """
 
     model: str
     instance: Instance
     info: InstanceInfo
     queue_ms: float
+    sampling: Sampling
 
 
 class Leasing(Protocol):

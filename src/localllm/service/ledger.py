@@ -16,7 +16,7 @@ Bytes = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Resident:
+class Claim:
     """One owner's memory: ``settled`` once the load has ended and the driver's figures contain it."""
 
     owner: str
@@ -37,24 +37,24 @@ class Candidate:
 class Ledger:
     """Reservations are made before a load starts and kept until the memory is given back."""
 
-    residents: dict[str, Resident] = field(default_factory=dict)
+    claims: dict[str, Claim] = field(default_factory=dict)
 
     def reserve(self, owner: str, planned: Bytes) -> None:
         """Promise memory to a load that is about to start."""
-        self.residents[owner] = Resident(owner, dict(planned))
+        self.claims[owner] = Claim(owner, dict(planned))
 
     def settle(self, owner: str, measured: Bytes | None = None) -> None:
         """The load is done; ``measured`` is what the engine or the driver says it took."""
-        known = self.residents[owner]
-        self.residents[owner] = Resident(owner, known.planned, settled=True, measured=measured)
+        known = self.claims[owner]
+        self.claims[owner] = Claim(owner, known.planned, settled=True, measured=measured)
 
     def release(self, owner: str) -> None:
         """The memory is free again; releasing what is not held is harmless."""
-        self.residents.pop(owner, None)
+        self.claims.pop(owner, None)
 
     def held_bytes(self, owner: str) -> int:
         """What one owner holds over all devices, as promised; 0 when it holds nothing."""
-        known = self.residents.get(owner)
+        known = self.claims.get(owner)
         return sum(known.planned.values()) if known else 0
 
     def headroom(self, devices: Iterable[Device]) -> dict[str, int]:
@@ -64,10 +64,10 @@ class Ledger:
         """
         found: dict[str, int] = {}
         for device in devices:
-            loading = sum(r.planned.get(device.id, 0) for r in self.residents.values() if not r.settled)
+            loading = sum(r.planned.get(device.id, 0) for r in self.claims.values() if not r.settled)
             amount = (device.free_bytes or 0) - device.margin_bytes - loading
             if device.total_bytes is not None:
-                promised = sum(_claim(r, device.id) for r in self.residents.values())
+                promised = sum(_claimed(r, device.id) for r in self.claims.values())
                 amount = min(amount, device.total_bytes - device.margin_bytes - promised)
             found[device.id] = amount
         return found
@@ -76,9 +76,9 @@ class Ledger:
         """What unloading these owners would give back, by device."""
         freed: dict[str, int] = {}
         for owner in owners:
-            known = self.residents.get(owner)
+            known = self.claims.get(owner)
             for device in known.planned if known else ():
-                freed[device] = freed.get(device, 0) + _claim(self.residents[owner], device)
+                freed[device] = freed.get(device, 0) + _claimed(self.claims[owner], device)
         return freed
 
     def to_evict(
@@ -104,11 +104,11 @@ class Ledger:
         return tuple(chosen)
 
 
-def _claim(resident: Resident, device: str) -> int:
-    planned = resident.planned.get(device, 0)
-    if resident.measured is None:
+def _claimed(claim: Claim, device: str) -> int:
+    planned = claim.planned.get(device, 0)
+    if claim.measured is None:
         return planned
-    return max(planned, resident.measured.get(device, 0))
+    return max(planned, claim.measured.get(device, 0))
 
 
 def _fits(needed: Bytes, headroom: Bytes, freed: Bytes) -> bool:

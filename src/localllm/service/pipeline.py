@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Protocol, cast
 
@@ -25,6 +25,7 @@ from localllm.core.generation import (
     Progress,
     Prompt,
     ReasoningDelta,
+    Sampling,
     Started,
     TextDelta,
     Tier,
@@ -38,6 +39,9 @@ from localllm.service.capabilities import check_request
 from localllm.service.lease import Lease, Leasing, OnWaiting, Waiting
 
 log = logging.getLogger(__name__)
+
+CLIENT_LEFT = 499
+NO_DEFAULTS = Sampling()
 
 
 class Call(Struct, kw_only=True):
@@ -84,11 +88,13 @@ class Pipeline:
         activity: Activity,
         observers: Sequence[Observer] = (),
         *,
+        status_of: Callable[[LocalLLMError], int] = lambda error: 500,
         max_output_tokens: int | None = None,
     ) -> None:
         self.models = models
         self.activity = activity
         self.observers = tuple(observers)
+        self.status_of = status_of
         self.max_output_tokens = max_output_tokens
 
     async def generate(self, call: Call) -> AsyncIterator[Event]:
@@ -104,7 +110,7 @@ class Pipeline:
             ) as lease:
                 account.admitted(lease)
                 check_request(call.request, lease.info, call.model)
-                request = self._capped(call.request)
+                request = self._capped(_with_defaults(call.request, lease.sampling))
                 async with aclosing(_closable(lease.instance, request)) as events:
                     async for event in events:
                         account.event(event)
@@ -171,8 +177,14 @@ class Pipeline:
             return request
         return replace(request, max_tokens=ceiling)
 
+    def _status(self, error: LocalLLMError | None) -> int:
+        """200, the error's HTTP status, or 499 for a client that left (as nginx counts it)."""
+        if error is None:
+            return 200
+        return CLIENT_LEFT if isinstance(error, Cancelled) else self.status_of(error)
+
     def _finish(self, account: _Account) -> None:
-        record = account.record()
+        record = account.record(self._status(account.error))
         self.activity.end(account.running)
         for observer in self.observers:
             observer.finished(record, account.gaps_ms)
@@ -255,8 +267,8 @@ class _Account:
     def failed(self, error: LocalLLMError) -> None:
         self.error = error
 
-    def record(self) -> RequestRecord:
-        """The request as it is kept; a client that left is status 499, as nginx counts it."""
+    def record(self, status: int) -> RequestRecord:
+        """The request as it is kept."""
         running, usage, lease = self.running, self.usage, self.lease
         rate = running.decode_rate()
         return RequestRecord(
@@ -267,7 +279,7 @@ class _Account:
             engine=lease.info.engine if lease else None,
             client=running.client,
             stream=isinstance(self.call, Call) and self.call.stream,
-            status=200 if self.error is None else 499 if isinstance(self.error, Cancelled) else 500,
+            status=status,
             error_code=self.error.code if self.error else None,
             finish_reason=self.finish_reason,
             prompt_tokens=usage.prompt_tokens if usage else running.prompt_tokens or self.prompt_tokens,
@@ -287,6 +299,19 @@ class _Account:
         if self.usage is not None and self.usage.served_tier is not None:
             return self.usage.served_tier.value
         return self.call.request.tier.value if isinstance(self.call, Call) else Tier.DEFAULT.value
+
+
+def _with_defaults(request: GenerationRequest, defaults: Sampling) -> GenerationRequest:
+    """The request with the model's own sampling where it says nothing."""
+    if defaults == NO_DEFAULTS:
+        return request
+    asked = request.sampling
+    fields = {
+        name: value
+        for name in Sampling.__struct_fields__
+        if getattr(asked, name) is None and (value := getattr(defaults, name)) is not None
+    }
+    return replace(request, sampling=replace(asked, **fields)) if fields else request
 
 
 def _require(lease: Lease, capability: Capability, param: str) -> None:

@@ -1,0 +1,98 @@
+"""The manager's planner on the real machine: ``core.plan`` fed with what the probes and the file's header say."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Mapping
+
+from localllm.core.config import EngineSettings
+from localllm.core.control import LoadRequest
+from localllm.core.errors import GGUFError
+from localllm.core.facts import ModelFacts, facts_from_header
+from localllm.core.machine import Device, Machine
+from localllm.core.plan import Wish, plan_load
+from localllm.hardware.detect import detect
+from localllm.hub.gguf_file import read_header
+from localllm.hub.store import StoredModel
+from localllm.service.planning import Planned
+
+_MACHINE_IS_FRESH_S = 30.0
+_FACTS_KEPT = 32
+
+
+class MachinePlanner:
+    """``Planning`` on the real machine. Probes and planner run in a thread; headers are read once per file."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._settings = settings
+        self._facts: dict[tuple[str, int, int], ModelFacts] = {}
+        self._machine: Machine | None = None
+        self._read_at = -math.inf
+
+    async def machine(self, *, fresh: bool = False) -> Machine:
+        """The machine as detected; read anew when ``fresh`` or older than 30 s."""
+        if fresh or self._machine is None or time.monotonic() - self._read_at > _MACHINE_IS_FRESH_S:
+            self._machine = await asyncio.to_thread(detect)
+            self._read_at = time.monotonic()
+        return self._machine
+
+    async def devices(self) -> tuple[Device, ...]:
+        return (await self.machine(fresh=True)).devices
+
+    async def facts(self, model: StoredModel) -> ModelFacts:
+        """The figures in the model's header.
+
+        Raises:
+            GGUFError: the file is gone or no model we can read.
+        """
+        return await asyncio.to_thread(self._read_facts, model)
+
+    async def plan(
+        self, model: StoredModel, request: LoadRequest, available_bytes: Mapping[str, int]
+    ) -> Planned:
+        facts = await self.facts(model)
+        machine = await self.machine()
+        settings = self._settings
+        wish = Wish(
+            context_length=request.context_length or settings.context_length,
+            parallel=request.parallel or settings.parallel,
+            kv_type=request.kv_type or settings.kv_type,
+            gpu_layers=request.gpu_layers if request.gpu_layers is not None else settings.gpu_layers,
+            threads=request.threads or settings.threads,
+            available_bytes=dict(available_bytes),
+            force=request.force,
+        )
+        plan = await asyncio.to_thread(
+            plan_load,
+            facts,
+            machine,
+            wish,
+            model_path=str(model.path),
+            chat_template=model.chat_template,
+            stop=model.stop,
+            mmproj_path=str(model.mmproj_path) if model.mmproj_path else None,
+        )
+        return Planned(
+            launch=plan.launch,
+            bytes_by_device={device.device_id: device.total for device in plan.memory.devices},
+            total_layers=facts.n_layer + 1,
+            reason=plan.reason,
+            warnings=plan.warnings,
+        )
+
+    def _read_facts(self, model: StoredModel) -> ModelFacts:
+        try:
+            status = model.path.stat()
+        except OSError as error:
+            raise GGUFError(
+                f"The file of {model.name!r} is gone: {model.path}.",
+                hint=f"Put it back, or remove the model: localllm rm {model.name}",
+            ) from error
+        key = (str(model.path), status.st_mtime_ns, status.st_size)
+        if key not in self._facts:
+            if len(self._facts) >= _FACTS_KEPT:
+                self._facts.pop(next(iter(self._facts)))
+            self._facts[key] = facts_from_header(read_header(model.path))
+        return self._facts[key]

@@ -1,0 +1,454 @@
+"""Which models are loaded: on demand, within the memory there is, restarted when they crash, unloaded when idle.
+
+Decisions are pure logic elsewhere (``states``, ``admission``, ``ledger``, ``engines/backoff``); this module gives them a
+clock, engines and a planner. Loads are planned one at a time, so that two never count the same free memory, but run
+side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from localllm.core.control import InstancePhase, InstanceState, LoadRequest
+from localllm.core.errors import (
+    Cancelled,
+    DoesNotFit,
+    EngineCrashed,
+    EngineStalled,
+    LoadFailed,
+    LocalLLMError,
+    ModelChanged,
+    ModelInUse,
+    ModelNotFound,
+    OutOfMemory,
+    Quarantined,
+    ShuttingDown,
+)
+from localllm.core.generation import Tier
+from localllm.engines.base import Engine, Instance, LoadProgress
+from localllm.hub.store import StoredModel
+from localllm.service.admission import AdmissionQueue
+from localllm.service.background import Background
+from localllm.service.engine_choice import choose_engine
+from localllm.service.lease import Lease, OnWaiting
+from localllm.service.ledger import Candidate, Ledger
+from localllm.service.planning import Planned, Planning
+from localllm.service.resident import Resident, file_identity
+
+log = logging.getLogger(__name__)
+
+DRAIN_S = 30.0
+_RETRY_CONTEXT_LENGTH = 2048
+_CHECK_FILE_EVERY_S = 1.0
+
+
+class ModelSource(Protocol):
+    """Where models come from: the store."""
+
+    def get(self, name: str) -> StoredModel: ...
+
+    def list(self) -> tuple[StoredModel, ...]: ...
+
+
+class Manager:
+    """The owner of every loaded model. All methods belong to the event loop that made it."""
+
+    def __init__(
+        self,
+        *,
+        source: ModelSource,
+        engines: Mapping[str, Engine],
+        planning: Planning,
+        background: Background,
+        ledger: Ledger | None = None,
+        configured_engine: str = "auto",
+        default_model: str | None = None,
+        queue_limit: int = 32,
+        keep_alive_s: float | None = 1800.0,
+        max_loaded: int = 4,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.source = source
+        self.engines = engines
+        self.planning = planning
+        self.ledger = ledger or Ledger()
+        self.on_change = on_change
+        self.default_model = default_model
+        self._background = background
+        self._configured_engine = configured_engine
+        self._queue_limit = queue_limit
+        self._keep_alive_s = keep_alive_s
+        self._max_loaded = max_loaded
+        self._residents: dict[str, Resident] = {}
+        self._planning_turn = asyncio.Lock()
+        self._closing = False
+
+    # ------------------------------------------------------------ what is there
+
+    def resolve(self, name: str) -> StoredModel:
+        """The stored model that ``name`` means; "" means the default one, else one that is loaded.
+
+        Raises:
+            ModelNotFound: with near names.
+        """
+        return self.source.get(name or self._unnamed())
+
+    def states(self, rate: Callable[[str], float | None] = lambda model: None) -> tuple[InstanceState, ...]:
+        """What the app shows of every model that is loaded, loading, crashed or quarantined."""
+        shown = (resident.state(rate(resident.name)) for resident in self._residents.values())
+        return tuple(state for state in shown if state is not None)
+
+    def state(self, name: str) -> InstanceState | None:
+        resident = self._residents.get(name)
+        return resident.state() if resident else None
+
+    def serving(self) -> tuple[Resident, ...]:
+        return tuple(r for r in self._residents.values() if r.slot.serving)
+
+    def is_loaded(self, name: str) -> bool:
+        resident = self._residents.get(name)
+        return resident is not None and resident.instance is not None
+
+    async def healthy(self, *, within_s: float = 5.0) -> tuple[str, ...]:
+        """Names of the loaded models that answer a ping now: what ``/ready`` asks."""
+
+        async def answers(resident: Resident) -> bool:
+            assert resident.instance is not None
+            try:
+                async with asyncio.timeout(within_s):
+                    await resident.instance.ping()
+            except (LocalLLMError, TimeoutError):
+                return False
+            return True
+
+        serving = [r for r in self.serving() if r.instance is not None]
+        answered = await asyncio.gather(*(answers(r) for r in serving))
+        return tuple(r.name for r, well in zip(serving, answered, strict=True) if well)
+
+    # ------------------------------------------------------------ a place for one request
+
+    @asynccontextmanager
+    async def lease(
+        self, model: str, *, tier: Tier = Tier.DEFAULT, on_waiting: OnWaiting | None = None
+    ) -> AsyncIterator[Lease]:
+        """See ``lease.Leasing``: loads on demand, waits in the model's queue, holds a place while open."""
+        self._refuse_when_closing()
+        resident = self._resident(self.resolve(model))
+        began = time.monotonic()
+        ticket = resident.enter(tier)
+        resident.cancel_expiry()
+        answered_after_s: float | None = None
+        try:
+            await self._reload_if_changed(resident)
+            while True:
+                await self._loaded(resident, LoadRequest(model=resident.name), on_waiting)
+                instance = await resident.turn(ticket, on_waiting)
+                if instance is not None:
+                    break
+            admitted = time.monotonic()
+            yield Lease(
+                model=resident.name,
+                instance=instance,
+                info=instance.info,
+                queue_ms=(admitted - began) * 1000,
+                sampling=resident.model.sampling,
+            )
+            answered_after_s = time.monotonic() - admitted
+        except EngineStalled as error:
+            resident.kill(error)
+            raise
+        finally:
+            resident.leave(ticket, answered_after_s=answered_after_s)
+            resident.expect_expiry()
+
+    # ------------------------------------------------------------ load and unload
+
+    async def load(
+        self, request: LoadRequest, on_progress: Callable[[LoadProgress], None] | None = None
+    ) -> InstanceState:
+        """Load a model as asked; one that is loaded already stays, unless the request asks for another form of it.
+
+        Raises:
+            ModelNotFound, GGUFError, DoesNotFit, EngineUnavailable, LoadFailed, Quarantined.
+        """
+        self._refuse_when_closing()
+        resident = self._resident(self.resolve(request.model))
+        request = replace(request, model=resident.name)
+        if resident.slot.serving and _asks_for_another_form(request, resident):
+            await self.unload(resident.name)
+        resident.pinned = request.pin or resident.pinned
+        if request.keep_alive_seconds is not None:
+            resident.keep_alive_s = request.keep_alive_seconds if request.keep_alive_seconds >= 0 else None
+
+        def report(waiting: object) -> None:
+            if on_progress is not None and resident.progress is not None:
+                on_progress(resident.progress)
+
+        await self._loaded(resident, request, report)
+        resident.last_used = time.monotonic()
+        resident.expect_expiry()
+        state = resident.state()
+        assert state is not None
+        return state
+
+    async def unload(self, name: str, *, force: bool = False) -> InstanceState:
+        """Unload a model: what runs may end within ``DRAIN_S`` seconds, or is cut off at once with ``force``.
+
+        Raises:
+            ModelNotFound: nothing of that name is loaded.
+        """
+        resident = self._residents.get(self.resolve(name).name)
+        if resident is None or resident.slot.phase is None:
+            raise ModelNotFound(name, hint=f"{name!r} is not loaded. See what is: localllm ps")
+        if resident.loading is not None:
+            await resident.cancel_load()
+        elif resident.slot.phase in (InstancePhase.CRASHED, InstancePhase.QUARANTINED):
+            resident.error = None
+            resident.backoff.reset()
+            resident.move(resident.slot.forget())
+        else:
+            await resident.unload(drain_s=0.0 if force else DRAIN_S)
+        resident.pinned = False
+        return InstanceState(
+            model=resident.name,
+            engine=resident.engine or "",
+            phase=InstancePhase.UNLOADING,
+            reason="unloaded",
+        )
+
+    def refuse_removal(self, name: str) -> None:
+        """Raise ``ModelInUse`` when the model is loaded, so that its file is not pulled from under it."""
+        if self.is_loaded(name):
+            raise ModelInUse(
+                f"{name!r} is loaded.",
+                hint=f"Unload it first (localllm unload {name}), or remove it with --force.",
+                param="model",
+            )
+
+    async def close(self, *, drain_s: float = 0.0) -> None:
+        """Take no new work, let what runs end within ``drain_s``, and unload everything."""
+        self._closing = True
+        await asyncio.gather(*(r.cancel_load() for r in self._residents.values()))
+        loaded = [r for r in self._residents.values() if r.instance is not None]
+        await asyncio.gather(*(r.unload(drain_s=drain_s) for r in loaded))
+
+    def stop_admitting(self) -> None:
+        """New requests get ``ShuttingDown`` from now on; those that run go on."""
+        self._closing = True
+
+    # ------------------------------------------------------------ loading
+
+    async def _loaded(self, resident: Resident, request: LoadRequest, on_waiting: OnWaiting | None) -> None:
+        """Return when the model serves; join a load that is under way, else start one."""
+        if resident.slot.serving:
+            return
+        if on_waiting is not None:
+            resident.listeners.append(on_waiting)
+        try:
+            if resident.slot.phase in (InstancePhase.DRAINING, InstancePhase.UNLOADING):
+                await resident.gone.wait()
+            if resident.loading is None:
+                self._start_load(resident, request)
+            assert resident.loading is not None
+            # `wait` does not pass a cancellation on: a client that leaves must not end the load others wait for
+            await asyncio.wait({resident.loading})
+        finally:
+            if on_waiting is not None:
+                resident.listeners.remove(on_waiting)
+        if not resident.slot.serving:
+            raise resident.error or Cancelled(f"The load of {resident.name!r} was cancelled.")
+
+    def _start_load(self, resident: Resident, request: LoadRequest) -> None:
+        self._refuse_when_closing()
+        resident.model = self.source.get(resident.name)
+        identity = file_identity(resident.model.path)
+        slot = resident.slot
+        if identity != resident.identity and slot.phase is InstancePhase.QUARANTINED:
+            slot = slot.forget()  # another file under that name is tried afresh
+        if slot.phase is InstancePhase.QUARANTINED and not request.force:
+            raise Quarantined(
+                f"Loading {resident.name!r} crashed the engine twice; it is not tried again by itself.",
+                hint=f"Try once more with: localllm load {resident.name} --force",
+                param="model",
+            )
+        if request.force:
+            resident.backoff.reset()
+        resident.identity, resident.error = identity, None
+        resident.move(slot.load(force=request.force))
+        resident.loading = self._background.spawn(self._load(resident, request), name=f"load {resident.name}")
+
+    async def _load(self, resident: Resident, request: LoadRequest) -> None:
+        """One load from plan to ready. Failures end in ``resident.error``, which those who wait then raise."""
+        began = time.monotonic()
+        try:
+            await self._wait_out_backoff(resident)
+            instance = await self._load_once(resident, request)
+        except asyncio.CancelledError:
+            resident.load_failed(Cancelled(f"The load of {resident.name!r} was cancelled."))
+        except LocalLLMError as error:
+            resident.load_failed(error)
+        except Exception as error:
+            log.exception("load failed", extra={"model": resident.name})
+            resident.load_failed(LoadFailed(f"Loading {resident.name!r} failed inside localllm: {error!r}."))
+        else:
+            resident.adopt(instance)
+            log.info(
+                "model loaded",
+                extra={
+                    "model": resident.name,
+                    "engine": resident.engine,
+                    "load_ms": (time.monotonic() - began) * 1000,
+                },
+            )
+
+    async def _wait_out_backoff(self, resident: Resident) -> None:
+        now = time.monotonic()
+        if resident.backoff.given_up(now):
+            raise EngineCrashed(
+                f"The engine of {resident.name!r} crashed too often in a short time; it is left alone for now.",
+                hint=f"See why with: localllm logs. Try at once with: localllm load {resident.name} --force",
+                details={"retry_after_s": resident.backoff.wait_s(now)},
+            )
+        pause = resident.backoff.wait_s(now)
+        if pause > 0:
+            resident.report(LoadProgress("waiting to restart"))
+            await asyncio.sleep(pause)
+
+    async def _load_once(self, resident: Resident, request: LoadRequest) -> Instance:
+        engine, resident.engine_reason = await choose_engine(
+            self.engines, asked=request.engine, configured=self._configured_engine
+        )
+        resident.engine = engine.name
+        resident.report(LoadProgress("planning"))
+        planned = await self._reserve(resident, request)
+        try:
+            return await engine.load(planned.launch, resident.report)
+        except OutOfMemory:
+            smaller = planned.launch.context_length // 2
+            if request.context_length is not None or smaller < _RETRY_CONTEXT_LENGTH:
+                raise
+            log.warning("out of memory, one retry with less context", extra={"model": resident.name})
+            self.ledger.release(resident.name)
+            planned = await self._reserve(resident, replace(request, context_length=smaller))
+            return await engine.load(planned.launch, resident.report)
+
+    async def _reserve(self, resident: Resident, request: LoadRequest) -> Planned:
+        async with self._planning_turn:
+            planned = await self._make_room(resident, request)
+            self.ledger.reserve(resident.name, planned.bytes_by_device)
+            resident.planned = planned
+            return planned
+
+    # ------------------------------------------------------------ room for a load
+
+    async def _make_room(self, resident: Resident, request: LoadRequest) -> Planned:
+        """Plan within what is free, else with idle models evicted, else once busy ones have finished."""
+        others = [r for r in self.serving() if r is not resident and not r.pinned]
+        too_many = len(self.serving()) - (self._max_loaded - 1)
+        if too_many > 0:
+            for victim in sorted(others, key=lambda r: (r.in_use, r.last_used))[:too_many]:
+                await self._evict(victim, resident)
+                others.remove(victim)
+        headroom = self.ledger.headroom(await self.planning.devices())
+        try:
+            return await self.planning.plan(resident.model, request, _at_least_zero(headroom))
+        except DoesNotFit as error:
+            refusal = error
+        for pool in ([r for r in others if not r.in_use], others):
+            freed = self.ledger.freed_by(r.name for r in pool)
+            budget = {device: amount + freed.get(device, 0) for device, amount in headroom.items()}
+            try:
+                planned = await self.planning.plan(resident.model, request, _at_least_zero(budget))
+            except DoesNotFit:
+                continue
+            victims = self.ledger.to_evict(
+                planned.bytes_by_device, headroom, [Candidate(r.name, r.last_used) for r in pool]
+            )
+            if victims is not None:
+                for name in victims:
+                    await self._evict(self._residents[name], resident)
+                return planned
+        raise refusal
+
+    async def _evict(self, victim: Resident, newcomer: Resident) -> None:
+        log.info("evicting a model", extra={"model": victim.name, "for_model": newcomer.name})
+        if victim.slot.serving:
+            await victim.unload(drain_s=None)
+
+    async def _reload_if_changed(self, resident: Resident) -> None:
+        """A file that is not the one that was loaded is loaded anew; one that is gone is an error."""
+        if not resident.slot.serving or resident.slot.running > 0:
+            return
+        if time.monotonic() - resident.last_used < _CHECK_FILE_EVERY_S:
+            return
+        found = file_identity(resident.model.path)
+        if found == resident.identity:
+            return
+        if found is None:
+            raise ModelChanged(
+                f"The file of {resident.name!r} is gone from {resident.model.path}.",
+                hint="Put it back, or import the model again.",
+                param="model",
+            )
+        log.warning("model file changed, loading it anew", extra={"model": resident.name})
+        await resident.unload(drain_s=DRAIN_S)
+
+    # ------------------------------------------------------------ small things
+
+    def _resident(self, model: StoredModel) -> Resident:
+        resident = self._residents.get(model.name)
+        if resident is None:
+            resident = Resident(
+                model=model,
+                queue=AdmissionQueue(limit=self._queue_limit),
+                ledger=self.ledger,
+                background=self._background,
+                on_change=self.on_change,
+                keep_alive_s=self._keep_alive_s,
+            )
+            resident.move(resident.slot)
+            self._residents[model.name] = resident
+        return resident
+
+    def _unnamed(self) -> str:
+        if self.default_model:
+            return self.default_model
+        serving = sorted(self.serving(), key=lambda r: r.last_used)
+        if serving:
+            return serving[-1].name
+        models = self.source.list()
+        if len(models) == 1:
+            return models[0].name
+        raise ModelNotFound(
+            "", near=[m.name for m in models[:3]], hint="Name a model, or set models.default."
+        )
+
+    def _refuse_when_closing(self) -> None:
+        if self._closing:
+            raise ShuttingDown("The service is stopping.", hint="Try again when it has restarted.")
+
+
+def _asks_for_another_form(request: LoadRequest, resident: Resident) -> bool:
+    assert resident.instance is not None
+    info, planned = resident.instance.info, resident.planned
+    launch = planned.launch if planned else None
+    wishes = [
+        (request.engine, info.engine),
+        (request.context_length, info.context_length),
+        (request.parallel, info.parallel),
+        (request.kv_type, launch.kv_type_k if launch else None),
+        (request.gpu_layers, launch.gpu_layers if launch else None),
+        (request.threads, launch.threads if launch else None),
+    ]
+    return any(wish is not None and wish != present for wish, present in wishes)
+
+
+def _at_least_zero(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {device: max(0, amount) for device, amount in amounts.items()}

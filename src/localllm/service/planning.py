@@ -1,0 +1,40 @@
+"""What the manager asks of a planner, so that its tests can decide what fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from localllm.core.control import LoadRequest
+from localllm.core.launch import LaunchPlan
+from localllm.core.machine import Device
+from localllm.hub.store import StoredModel
+
+
+class Planned(Struct, frozen=True, kw_only=True):
+    """What a load will ask for. ``bytes_by_device`` is its whole claim on memory; ``reason`` one sentence."""
+
+    launch: LaunchPlan
+    bytes_by_device: dict[str, int]
+    total_layers: int | None = None
+    reason: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Planning(Protocol):
+    async def devices(self) -> tuple[Device, ...]:
+        """The machine's devices with what is free on them now."""
+        ...
+
+    async def plan(
+        self, model: StoredModel, request: LoadRequest, available_bytes: Mapping[str, int]
+    ) -> Planned:
+        """Decide how to load ``model`` within ``available_bytes`` per device.
+
+        Raises:
+            DoesNotFit: not even the smallest form of it fits.
+            GGUFError: the file is no model we can read.
+        """
+        ...
