@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +89,12 @@ def load_settings(
     problems = _Problems(tolerant)
     values: dict[str, Any] = {}
     origin: dict[str, _Given] = {}
-    for given in (
-        *_from_file(paths.config_file, problems),
-        *_from_environment(env, problems),
-        *_from_command_line(overrides or {}),
-    ):
+    sources = chain(
+        _from_file(paths.config_file, problems),
+        _from_environment(env, problems),
+        _from_command_line(overrides or {}),
+    )
+    for given in sources:
         setting = all_settings()[given.key]
         try:
             values[given.key] = convert(setting, given.value, typed=given.typed)
@@ -136,6 +138,14 @@ def read_config_text(path: Path) -> str | None:
         ) from error
 
 
+def parse_toml(path: Path, text: str) -> dict[str, object]:
+    """Raises ConfigInvalid, naming ``path`` and the line, when ``text`` is not TOML."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _syntax_problem(path, str(error)) from error
+
+
 def unknown_key(key: str, where: str) -> ConfigUnknownKey:
     """The error for a key nobody knows, with the nearest one (or section) that exists."""
     near = nearest_key(key)
@@ -148,15 +158,12 @@ def unknown_key(key: str, where: str) -> ConfigUnknownKey:
 
 def _from_file(path: Path, problems: _Problems) -> Iterator[_Given]:
     try:
-        text = read_config_text(path)
-        tree = tomllib.loads(text) if text is not None else {}
+        text = read_config_text(path) or ""
+        tree = parse_toml(path, text)
     except ConfigInvalid as problem:
         problems.add(problem)
         return
-    except tomllib.TOMLDecodeError as error:
-        problems.add(_syntax_problem(path, str(error)))
-        return
-    lines = key_lines(text or "")
+    lines = key_lines(text)
     for key, value in _leaves(tree):
         where = f"{path}:{_line_of(key, lines)}"
         if key in all_settings():

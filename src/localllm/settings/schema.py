@@ -93,19 +93,20 @@ def sections() -> tuple[str, ...]:
 
 
 def nearest_key(key: str) -> str | None:
-    """The setting or section that looks most like ``key``: by the whole path, then by the last part alone."""
+    """The setting or section that ``key`` may have meant: by its last part (its own section first), then by all of it."""
     if "." not in key:
         close = difflib.get_close_matches(key, sections(), n=1, cutoff=0.7)
         if close:
             return close[0]
-    keys = list(all_settings())
-    close = difflib.get_close_matches(key, keys, n=1, cutoff=0.6)
+    section, _, name = key.rpartition(".")
+    named: dict[str, str] = {}
+    for setting in sorted(all_settings().values(), key=lambda setting: setting.section != section):
+        named.setdefault(setting.name, setting.key)
+    close = difflib.get_close_matches(name, named, n=1, cutoff=0.7)
     if close:
-        return close[0]
-    name = key.rpartition(".")[2]
-    by_name = {setting.name: setting.key for setting in all_settings().values()}
-    close = difflib.get_close_matches(name, by_name, n=1, cutoff=0.6)
-    return by_name[close[0]] if close else None
+        return named[close[0]]
+    close = difflib.get_close_matches(key, all_settings(), n=1, cutoff=0.6)
+    return close[0] if close else None
 
 
 def convert(setting: Setting, value: object, *, typed: bool) -> Any:

@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import tomllib
 from pathlib import Path
 
 import msgspec
 import tomlkit
-from tomlkit.items import Table
 
 from localllm.core.errors import ConfigInvalid
-from localllm.settings.load import load_settings, read_config_text, unknown_key
+from localllm.settings.load import parse_toml, read_config_text, unknown_key
 from localllm.settings.paths import Paths, private_folder
 from localllm.settings.schema import Setting, all_settings, convert
 
@@ -25,7 +23,7 @@ from localllm.settings.schema import Setting, all_settings, convert
 def write_setting(paths: Paths, key: str, value: object) -> None:
     """Set ``key`` to ``value`` (None = back to the default: the line goes). Texts are parsed as on the command line.
 
-    Raises ConfigUnknownKey, ConfigInvalid (a value that does not fit, or a file that is broken already: it is not
+    Raises ConfigUnknownKey, ConfigInvalid (a value that does not fit, or a file that is not TOML: it is not
     rewritten, so nothing in it is lost).
     """
     setting = all_settings().get(key)
@@ -33,14 +31,11 @@ def write_setting(paths: Paths, key: str, value: object) -> None:
         raise unknown_key(key, "config set")
     checked = None if value is None else _checked(setting, value)
     path = paths.config_file
-    text = read_config_text(path)
-    if text is not None:
-        load_settings(paths, env={})
-    document = tomlkit.parse(text or "")
+    text = read_config_text(path) or ""
+    parse_toml(path, text)
+    document = tomlkit.parse(text)
     _put(document, setting, checked)
-    replacement = tomlkit.dumps(document)
-    tomllib.loads(replacement)
-    _replace(path, replacement)
+    _replace(path, tomlkit.dumps(document))
 
 
 def _checked(setting: Setting, value: object) -> object:
@@ -65,8 +60,6 @@ def _put(document: tomlkit.TOMLDocument, setting: Setting, value: object) -> Non
         section = tomlkit.table()
         document[setting.section] = section
     section[setting.name] = value
-    if isinstance(section, Table) and document[setting.section] is not section:
-        document[setting.section] = section
 
 
 def _replace(path: Path, text: str) -> None:
