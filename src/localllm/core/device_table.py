@@ -15,8 +15,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from localllm.core.errors import HardwareError
-
-GIB = 1 << 30
+from localllm.core.units import GIB
 
 
 class DeviceClass(StrEnum):
@@ -94,11 +93,53 @@ def match_device(
 
 # Words that make another product of the same number: a row without them is not meant by a name with them.
 _VARIANTS = frozenset(
-    ["ti", "super", "xt", "xtx", "gre", "ultra", "pro", "max", "nano", "nx", "agx", "ada", "blackwell", "pcie", "sxm", "nvl", "sff", "laptop"]
+    [
+        "ti",
+        "super",
+        "xt",
+        "xtx",
+        "gre",
+        "ultra",
+        "pro",
+        "max",
+        "nano",
+        "nx",
+        "agx",
+        "ada",
+        "blackwell",
+        "pcie",
+        "sxm",
+        "nvl",
+        "sff",
+        "laptop",
+    ]
 )
 # Words that drivers and people add or leave out at will.
 _NOISE = frozenset(
-    ["nvidia", "geforce", "rtx", "gtx", "rx", "amd", "radeon", "intel", "arc", "apple", "tesla", "jetson", "gpu", "graphics", "generation", "edition", "workstation", "server", "developer", "kit", "design", "with"]
+    [
+        "nvidia",
+        "geforce",
+        "rtx",
+        "gtx",
+        "rx",
+        "amd",
+        "radeon",
+        "intel",
+        "arc",
+        "apple",
+        "tesla",
+        "jetson",
+        "gpu",
+        "graphics",
+        "generation",
+        "edition",
+        "workstation",
+        "server",
+        "developer",
+        "kit",
+        "design",
+        "with",
+    ]
 )
 _MEMORY = re.compile(r"\b(\d+)[\s-]?gi?b\b")
 _GLUED = re.compile(r"(?:rtx|gtx|rx)?(\d{3,4})(ti|super|xt|xtx|gre)?")

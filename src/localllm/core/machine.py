@@ -36,7 +36,9 @@ class Device(Struct, frozen=True, kw_only=True):
 
     ``total_bytes`` is physical; ``free_bytes`` what is free now; ``margin_bytes`` what the planner leaves alone;
     ``usable_bytes`` = max(0, free - margin). ``unified``: the memory is the host's own (Apple, APU, Jetson, GB10) and
-    must not be counted twice. ``bandwidth_gb_per_s`` is 10^9 bytes per second. None = unknown.
+    must not be counted twice. ``bandwidth_gb_per_s`` is 10^9 bytes per second. ``cores`` are physical and usable by this
+    process, ``performance_cores`` the fast ones where there are two kinds; ``address`` is how the driver finds a GPU again
+    (a UUID or a sysfs folder). None = unknown.
     """
 
     id: str
@@ -51,7 +53,10 @@ class Device(Struct, frozen=True, kw_only=True):
     bandwidth_gb_per_s: float | None = None
     compute_capability: str | None = None
     driver: str | None = None
+    address: str | None = None
     cores: int | None = None
+    performance_cores: int | None = None
+    logical_cores: int | None = None
     isa: tuple[str, ...] = ()
     holders: tuple[Holder, ...] = ()
     evidence: tuple[Evidence, ...] = ()
@@ -83,7 +88,10 @@ class Machine(Struct, frozen=True, kw_only=True):
 
 
 class DeviceSample(Struct, frozen=True, kw_only=True):
-    """One live reading of a device; None = this vendor or driver does not tell."""
+    """One live reading of a device; None = this vendor or driver does not tell.
+
+    ``throttled`` names what holds the clocks down; an empty string says that nothing does.
+    """
 
     id: str
     name: str

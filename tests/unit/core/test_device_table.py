@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localllm.core.device_table import GIB, DeviceClass, DeviceRow, match_device, parse_device_table
+from localllm.core.device_table import DeviceClass, DeviceRow, match_device, parse_device_table
 from localllm.core.errors import HardwareError
+from localllm.core.units import GIB
 from localllm.hardware.devices import load_device_table
 
 TABLE = load_device_table()

@@ -1,0 +1,1 @@
+"""Live readings of one device each, one file per vendor; ``hardware.sampler`` puts them together."""

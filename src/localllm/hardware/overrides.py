@@ -1,0 +1,59 @@
+"""Values that a person sets over what the probes found: ``cuda0.free_bytes = 20GiB``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from msgspec import structs
+
+from localllm.core.machine import Device, Evidence, Machine
+from localllm.core.units import parse_bytes
+
+SOURCE = "override"
+FIELDS = ("total_bytes", "free_bytes", "margin_bytes", "bandwidth_gb_per_s", "cores", "name")
+
+
+def apply_overrides(machine: Machine, overrides: Mapping[str, str]) -> Machine:
+    """The machine with ``DEVICE.FIELD`` replaced; what cannot be applied is named in ``problems``.
+
+    Sizes may be written as ``20GiB``; ``unknown`` takes a value away.
+    """
+    devices = {device.id: device for device in machine.devices}
+    problems = list(machine.problems)
+    for key, text in overrides.items():
+        device_id, _, field = key.partition(".")
+        if device_id not in devices or field not in FIELDS:
+            known = [f"{name}.{field}" for name in devices for field in FIELDS]
+            near = difflib.get_close_matches(key, known, n=1)
+            problems.append(f"Override {key!r} names nothing here" + (f"; {near[0]}?" if near else "."))
+            continue
+        try:
+            devices[device_id] = _replace(devices[device_id], field, text.strip())
+        except ValueError as error:
+            problems.append(f"Override {key}: {error}.")
+    return structs.replace(machine, devices=tuple(devices.values()), problems=tuple(problems))
+
+
+def _replace(device: Device, field: str, text: str) -> Device:
+    unknown = text.lower() == "unknown"
+    if unknown and field in ("margin_bytes", "name"):
+        raise ValueError(f"{field} cannot be unknown")
+    value: int | float | str | None
+    if unknown:
+        value = None
+    elif field.endswith("_bytes"):
+        value = parse_bytes(text)
+    elif field == "cores":
+        value = int(text)
+    elif field == "bandwidth_gb_per_s":
+        value = float(text)
+    else:
+        value = text
+    if isinstance(value, int | float) and not 0 <= value < 1 << 50:
+        raise ValueError(f"{text!r} is out of range")
+    others = tuple(
+        structs.replace(entry, used=False) if entry.field == field else entry for entry in device.evidence
+    )
+    evidence = (*others, Evidence(field=field, source=SOURCE, value=text, used=True))
+    return structs.replace(device, **{field: value, "evidence": evidence})
