@@ -48,6 +48,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from localllm.core.generation import Sampling
 from localllm.core.machine import DeviceSample, Machine
 
 # ---------------------------------------------------------------- who is there
@@ -288,13 +289,19 @@ class ModelDetail(Struct, frozen=True, kw_only=True):
 
 
 class ImportRequest(Struct, frozen=True, kw_only=True):
-    """``mode`` copy (default), link (hard link, same disk only) or reference (leave it where it is)."""
+    """``mode`` copy (default), link (hard link, same disk only) or reference (leave it where it is).
+
+    ``chat_template``, ``stop``, ``sampling`` and ``licence`` become the model's own where its file lacks them.
+    """
 
     path: str
     name: str | None = None
     mode: Literal["copy", "link", "reference"] = "copy"
     chat_template: str | None = None
     stop: tuple[str, ...] = ()
+    sampling: Sampling | None = None
+    licence: str | None = None
+    source: str | None = None
 
 
 class Removed(Struct, frozen=True, kw_only=True):

