@@ -1,0 +1,159 @@
+"""How much memory a launch plan takes, device by device: weights, caches, scratch, output and what lies outside.
+
+One estimator for everything: the load path, the fit table, the ledger and the pull gate ask here. The parts are in
+``placement`` (weights), ``kv_cache`` and ``compute_buffer``; this module adds them up per device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from localllm.core.compute_buffer import compute_bytes, output_bytes
+from localllm.core.facts import ModelFacts
+from localllm.core.kv_cache import layer_caches
+from localllm.core.launch import LaunchPlan
+from localllm.core.machine import Device
+from localllm.core.placement import CPU, WeightGroups, group_weights, place, weights_per_device
+from localllm.core.units import MIB
+
+CPU_ID: Final = "cpu"
+
+BACKEND_OVERHEAD_BYTES: Final[dict[str, int]] = {
+    "cuda": 150 * MIB,
+    "rocm": 250 * MIB,
+    "vulkan": 110 * MIB,
+    "sycl": 200 * MIB,
+    "metal": 30 * MIB,
+    "cpu": 80 * MIB,
+}
+"""What a process holds on a device beside llama.cpp's buffers (CUDA context 116 to 148 MiB, measured)."""
+
+
+class DeviceEstimate(Struct, frozen=True, kw_only=True):
+    """All sizes in bytes. ``kv`` includes recurrent state; ``overhead`` is outside any buffer of llama.cpp."""
+
+    device_id: str
+    weights: int = 0
+    kv: int = 0
+    compute: int = 0
+    output: int = 0
+    overhead: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.kv + self.compute + self.output + self.overhead
+
+
+class MemoryEstimate(Struct, frozen=True):
+    """The CPU first, then the GPUs in the order they were given."""
+
+    devices: tuple[DeviceEstimate, ...]
+
+    def on(self, device_id: str) -> DeviceEstimate:
+        """Raises ``KeyError`` for a device that was not part of the estimate."""
+        for device in self.devices:
+            if device.device_id == device_id:
+                return device
+        raise KeyError(device_id)
+
+    def by_device(self) -> dict[str, int]:
+        """The whole claim on each device, for the ledger."""
+        return {device.device_id: device.total for device in self.devices}
+
+    @property
+    def weights_bytes(self) -> int:
+        return sum(d.weights for d in self.devices)
+
+    @property
+    def kv_bytes(self) -> int:
+        return sum(d.kv for d in self.devices)
+
+    @property
+    def compute_bytes(self) -> int:
+        return sum(d.compute for d in self.devices)
+
+    @property
+    def output_bytes(self) -> int:
+        return sum(d.output for d in self.devices)
+
+    @property
+    def overhead_bytes(self) -> int:
+        return sum(d.overhead for d in self.devices)
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(d.total for d in self.devices)
+
+
+class Extras(Struct, frozen=True):
+    """Bytes that come with the model: a vision projector (with its graph), a draft model, LoRA adapters."""
+
+    projector: int = 0
+    draft: int = 0
+    adapters: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.projector + self.draft + self.adapters
+
+
+class Estimator:
+    """Estimates many plans of one model on one set of GPUs; what does not change with the plan is summed once."""
+
+    def __init__(self, facts: ModelFacts, gpus: Sequence[Device], *, extras: Extras | None = None) -> None:
+        self.facts = facts
+        self._gpus = tuple(gpus)
+        self._extras = extras or Extras()
+        self._cuda = any(gpu.backend in ("cuda", "rocm") for gpu in gpus)
+        self.groups: WeightGroups = group_weights(
+            facts.tensors, facts.n_layer, tied=facts.tied_embeddings, cuda=self._cuda
+        )
+
+    def estimate(self, plan: LaunchPlan) -> MemoryEstimate:
+        facts, count = self.facts, len(self._gpus)
+        split = plan.tensor_split or tuple(float(gpu.usable_bytes) for gpu in self._gpus)
+        placement = place(facts, plan, split)
+        weights = weights_per_device(self.groups, placement, count)
+        kv = [0] * (count + 1)
+        for layer, cache in enumerate(layer_caches(facts, plan, cuda=self._cuda)):
+            kv[placement.layers[layer] + 1] += cache.total
+        outputs = plan.parallel
+        flash = uses_flash_attention(facts, plan)
+        used = {*placement.layers, placement.output} | {CPU}
+        devices: list[DeviceEstimate] = []
+        for device in range(CPU, count):
+            gpu = None if device == CPU else self._gpus[device]
+            computes = device in used
+            on_cpu_only = device == CPU and placement.gpu_layer_count > 0 and CPU not in placement.layers
+            devices.append(
+                DeviceEstimate(
+                    device_id=CPU_ID if gpu is None else gpu.id,
+                    weights=weights[device + 1] + (self._extras.total if device == placement.output else 0),
+                    kv=kv[device + 1],
+                    compute=compute_bytes(
+                        facts,
+                        plan,
+                        gpu=gpu is not None,
+                        flash_attention=flash,
+                        outputs=outputs,
+                        has_output=device == placement.output,
+                    )
+                    if computes and not on_cpu_only
+                    else 0,
+                    output=output_bytes(facts, plan, outputs) if gpu is None else 0,
+                    overhead=BACKEND_OVERHEAD_BYTES[(gpu.backend if gpu else None) or "cpu"]
+                    if computes
+                    else 0,
+                )
+            )
+        return MemoryEstimate(tuple(devices))
+
+
+def uses_flash_attention(facts: ModelFacts, plan: LaunchPlan) -> bool:
+    """Whether "auto" ends up on: every backend that counts has it, unless the model's attention cannot use it."""
+    if plan.flash_attention != "auto":
+        return plan.flash_attention == "on"
+    return any(facts.own_cache)

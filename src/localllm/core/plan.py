@@ -1,0 +1,250 @@
+"""The load path's question: with this file, on this machine, now, how is the model to be loaded?
+
+``plan_load`` turns a wish (anything may be left open) into a launch plan that fits, with its memory, its speed and
+the reason in one sentence; or says that nothing fits, and by how much, with ways out that were computed, not guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct, structs
+
+from localllm.core.budget import Budget, budget_of, usable_gpus
+from localllm.core.device_table import DeviceRow
+from localllm.core.errors import DoesNotFit
+from localllm.core.facts import ModelFacts
+from localllm.core.ggml import tensor_type
+from localllm.core.kv_cache import cache_widths
+from localllm.core.launch import LaunchPlan
+from localllm.core.machine import Device, Machine
+from localllm.core.memory import Estimator, Extras, MemoryEstimate
+from localllm.core.search import MINIMUM_CONTEXT, Found, Search
+from localllm.core.speed import SpeedEstimate, estimate_speed
+from localllm.core.units import format_bytes, format_context
+from localllm.core.ways_out import ways_out
+
+
+class Profile(StrEnum):
+    """What the model is loaded for; decides how much context and how many sequences are worth their memory."""
+
+    CHAT = "chat"
+    CODE = "code"
+    AGENT = "agent"
+    LONG_DOCUMENT = "long-document"
+    BATCH = "batch"
+
+
+class Appetite(Struct, frozen=True):
+    """``context`` is asked for first and halved down to ``least``; ``parallels`` are tried in order."""
+
+    context: int
+    least: int
+    parallels: tuple[int, ...]
+
+
+APPETITES: Final[dict[Profile | None, Appetite]] = {
+    None: Appetite(32_768, 4_096, (4, 2, 1)),
+    Profile.CHAT: Appetite(16_384, 4_096, (2, 1)),
+    Profile.CODE: Appetite(32_768, 8_192, (2, 1)),
+    Profile.AGENT: Appetite(65_536, 32_768, (2, 1)),
+    Profile.LONG_DOCUMENT: Appetite(131_072, 16_384, (1,)),
+    Profile.BATCH: Appetite(8_192, 2_048, (16, 8, 4, 2, 1)),
+}
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """What the person asked for; None leaves it to the planner.
+
+    ``available_bytes`` (device id → bytes) replaces what the machine reports free. ``force`` plans even what does
+    not fit. ``kv_type`` is for keys and values alike.
+    """
+
+    context_length: int | None = None
+    parallel: int | None = None
+    kv_type: str | None = None
+    gpu_layers: int | None = None
+    threads: int | None = None
+    profile: Profile | None = None
+    available_bytes: dict[str, int] | None = None
+    embedding: bool = False
+    force: bool = False
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    launch: LaunchPlan
+    memory: MemoryEstimate
+    speed: SpeedEstimate | None = None
+    reason: str
+    warnings: tuple[str, ...] = ()
+
+
+def plan_load(
+    facts: ModelFacts,
+    machine: Machine,
+    wish: Wish,
+    *,
+    model_path: str,
+    chat_template: str | None = None,
+    stop: Sequence[str] = (),
+    mmproj_path: str | None = None,
+    extras: Extras | None = None,
+    device_table: Sequence[DeviceRow] = (),
+) -> Plan:
+    """Decide how to load the model within what is free now.
+
+    ``extras`` are the bytes of files that are loaded with it; ``device_table`` sharpens the speed estimate.
+
+    Raises:
+        DoesNotFit: with ``needed_bytes``, ``available_bytes``, ``device`` and ``ways_out`` in its details.
+    """
+    budget = budget_of(machine, wish.available_bytes)
+    warnings: list[str] = []
+    base = _base_plan(facts, wish, model_path, chat_template, tuple(stop), mmproj_path, warnings)
+    contexts, parallels = _candidates(facts, wish, warnings)
+    found: Found | None = None
+    for gpus in _gpu_choices(usable_gpus(machine, budget), budget):
+        estimator = Estimator(facts, gpus, extras=extras)
+        search = Search(estimator, budget, structs.replace(base, tensor_split=_split(gpus, budget)))
+        found = _choose(search, wish, contexts, parallels, has_gpu=bool(gpus))
+        if found is not None:
+            break
+    if found is None:
+        smallest = structs.replace(
+            search.base,
+            context_length=contexts[-1],
+            parallel=parallels[-1],
+            gpu_layers=wish.gpu_layers or 0,
+        )
+        if not wish.force:
+            raise _does_not_fit(search, smallest, budget, machine)
+        found = Found(smallest, search.estimate(smallest))
+        warnings.append("Does not fit by the planner's figures; loaded because it was forced.")
+    speed = estimate_speed(facts, found.plan, gpus, machine.cpu, device_table)
+    return Plan(
+        launch=found.plan,
+        memory=found.estimate,
+        speed=speed,
+        reason=_reason(facts, found, gpus, budget),
+        warnings=tuple(warnings),
+    )
+
+
+def _base_plan(
+    facts: ModelFacts,
+    wish: Wish,
+    model_path: str,
+    chat_template: str | None,
+    stop: tuple[str, ...],
+    mmproj_path: str | None,
+    warnings: list[str],
+) -> LaunchPlan:
+    kv_type = wish.kv_type or "f16"
+    block = tensor_type(kv_type).block_elements
+    if block > 1 and any(
+        width % block for layer in range(facts.n_layer) for width in cache_widths(facts, layer)
+    ):
+        warnings.append(f"This model's heads do not divide into blocks of {kv_type}; the cache stays f16.")
+        kv_type = "f16"
+    embedding = wish.embedding or facts.capabilities == ("embedding",)
+    return LaunchPlan(
+        model_path=model_path,
+        context_length=MINIMUM_CONTEXT,
+        kv_type_k=kv_type,
+        kv_type_v=kv_type,
+        # llama.cpp refuses quantised values without it
+        flash_attention="on" if tensor_type(kv_type).block_elements > 1 else "auto",
+        threads=wish.threads,
+        embedding=embedding,
+        mmproj_path=mmproj_path,
+        chat_template=chat_template,
+        stop=stop,
+    )
+
+
+def _candidates(facts: ModelFacts, wish: Wish, warnings: list[str]) -> tuple[list[int], tuple[int, ...]]:
+    """Contexts from generous to modest, and numbers of sequences likewise."""
+    appetite = APPETITES[wish.profile]
+    trained = facts.trained_context_length
+    parallels = (wish.parallel,) if wish.parallel else appetite.parallels
+    if wish.context_length is not None:
+        if trained is not None and wish.context_length > trained:
+            warnings.append(
+                f"The model was trained on {trained} tokens; past that its answers degrade (asked: {wish.context_length})."
+            )
+        return [wish.context_length], parallels
+    context = min(appetite.context, trained or appetite.context)
+    least = min(appetite.least, context)
+    if trained is not None and wish.profile is Profile.AGENT and trained < appetite.least:
+        warnings.append(f"Agents need 32k tokens of context; this model was trained on {trained}.")
+    contexts = [context]
+    while contexts[-1] // 2 >= least:
+        contexts.append(contexts[-1] // 2)
+    return contexts, parallels
+
+
+def _gpu_choices(gpus: tuple[Device, ...], budget: Budget) -> list[tuple[Device, ...]]:
+    """The roomiest GPU alone (no traffic between cards), then all together; without a GPU, none."""
+    if len(gpus) < 2:
+        return [gpus]
+    best = max(gpus, key=lambda gpu: budget.of(gpu.id))
+    return [(best,), gpus]
+
+
+def _split(gpus: Sequence[Device], budget: Budget) -> tuple[float, ...]:
+    return tuple(float(budget.of(gpu.id)) for gpu in gpus) if len(gpus) > 1 else ()
+
+
+def _choose(
+    search: Search, wish: Wish, contexts: Sequence[int], parallels: Sequence[int], *, has_gpu: bool
+) -> Found | None:
+    if not has_gpu:
+        return search.whole(contexts, parallels, 0)
+    if wish.gpu_layers is not None:
+        return search.whole(contexts, parallels, wish.gpu_layers)
+    return (
+        search.whole(contexts, parallels, search.total_layers)
+        or search.partial(contexts[min(1, len(contexts) - 1)], parallels[-1])
+        or search.partial(contexts[-1], parallels[-1])
+    )
+
+
+def _reason(facts: ModelFacts, found: Found, gpus: Sequence[Device], budget: Budget) -> str:
+    plan, estimate = found.plan, found.estimate
+    where = ", ".join(gpu.name for gpu in gpus) or "the CPU"
+    if plan.gpu_layers <= 0 or not gpus:
+        placed = "Runs on the CPU"
+    elif plan.cpu_moe_layers:
+        placed = f"Experts of {plan.cpu_moe_layers} of {facts.n_layer} layers on the CPU, the rest on {where}"
+    elif plan.gpu_layers < facts.total_layers:
+        placed = f"{plan.gpu_layers} of {facts.total_layers} layers on {where}, the rest on the CPU"
+    else:
+        placed = f"All {facts.total_layers} layers on {where}"
+    sequences = f" × {plan.parallel}" if plan.parallel > 1 else ""
+    main = gpus[0].id if gpus and plan.gpu_layers > 0 else "cpu"
+    spare = max(0, budget.of(main) - estimate.on(main).total)
+    return (
+        f"{placed}: {format_bytes(estimate.weights_bytes)} of weights, {format_context(plan.context_length)} context"
+        f"{sequences} in {format_bytes(estimate.kv_bytes)}, {format_bytes(spare)} to spare."
+    )
+
+
+def _does_not_fit(search: Search, plan: LaunchPlan, budget: Budget, machine: Machine) -> DoesNotFit:
+    estimate = search.estimate(plan)
+    shortage = budget.shortage(estimate)
+    assert shortage is not None, "asked why something does not fit that fits"
+    device = next((d for d in machine.devices if d.id == shortage.device_id), machine.cpu)
+    ways = ways_out(search, plan, budget, machine)
+    return DoesNotFit(
+        f"The model needs {format_bytes(shortage.needed_bytes)} on {device.name}, and "
+        f"{format_bytes(shortage.available_bytes)} can be used there now.",
+        hint=" ".join(ways) or "Take a smaller model or quantisation.",
+        details={
+            "needed_bytes": shortage.needed_bytes,
+            "available_bytes": shortage.available_bytes,
+            "device": shortage.device_id,
+            "ways_out": list(ways),
+        },
+    )
