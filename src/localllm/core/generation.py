@@ -80,7 +80,7 @@ Prompt = ChatPrompt | TextPrompt | TokenPrompt
 # ---------------------------------------------------------------- how to answer
 
 
-class Sampling(Struct, frozen=True, kw_only=True):
+class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """``None`` leaves a field to the model's own default, then the engine's. Meanings are llama.cpp's.
 
     ``logit_bias`` maps a token id to an additive bias in [-100, 100]. ``seed`` None draws a fresh one.

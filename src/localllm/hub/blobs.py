@@ -50,11 +50,10 @@ def open_regular(path: Path) -> Iterator[FileIO]:
         raise HubError(
             f"{path} cannot be opened: {error.strerror}.", hint="Check its permissions."
         ) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise GGUFError(f"{path} is not a regular file.", hint="Name the .gguf file itself.", param="path")
     with FileIO(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise GGUFError(
-                f"{path} is not a regular file.", hint="Name the .gguf file itself.", param="path"
-            )
         yield file
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -35,7 +36,7 @@ class FileEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """``files`` are the model's parts in order. ``chat_template`` and ``sampling`` are set where the file's own will not do."""
 
-    format: int = FORMAT
+    format: int
     name: str
     files: tuple[FileEntry, ...]
     mmproj: FileEntry | None = None
@@ -97,7 +98,8 @@ class Manifests:
             temporary.replace(path)
             sync_folder(self.root)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink()
             raise HubError(f"The store at {self.root.parent} cannot be written: {error.strerror}.") from error
 
     def delete(self, manifest: Manifest) -> None:

@@ -30,7 +30,7 @@ from localllm.core.facts import ModelFacts, facts_from_header
 from localllm.core.generation import Sampling
 from localllm.hub.blobs import Blobs, Progress, open_regular, sha256_of
 from localllm.hub.gguf_file import read_header
-from localllm.hub.manifest import FileEntry, Manifest, Manifests
+from localllm.hub.manifest import FORMAT, FileEntry, Manifest, Manifests
 from localllm.hub.names import ModelName, base_of_file, near_names, parse_name, parse_shard, quant_of_file
 
 ImportMode = Literal["copy", "link", "reference"]
@@ -168,6 +168,7 @@ class Store:
         companion = mmproj or _projector_beside(path)
         self._require_free(final_name, parts)
         manifest = Manifest(
+            format=FORMAT,
             name=str(final_name),
             files=(),
             quant=facts.quant or quant_of_file(path.name),
@@ -182,6 +183,7 @@ class Store:
             source=source or str(path),
             added_at=time.time(),
         )
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         for _ in range(2):
             files = self._take(parts, mode, on_progress)
             projector = self._take([companion], mode, None)[0] if companion else None
