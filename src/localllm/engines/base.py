@@ -85,7 +85,11 @@ class InstanceInfo(Struct, frozen=True, kw_only=True):
 
 
 class InstanceStats(Struct, frozen=True, kw_only=True):
-    """A reading of a loaded model; None = the engine cannot tell. Counters only ever grow."""
+    """A reading of a loaded model; None = the engine cannot tell. Counters only ever grow.
+
+    A decoded row is one position whose logits were computed (a token, or a draft that was checked); of a step's wall
+    time ``model_seconds_total`` was spent in the model and ``sampling_seconds_total`` on choosing tokens.
+    """
 
     running: int = 0
     waiting: int = 0
@@ -95,6 +99,14 @@ class InstanceStats(Struct, frozen=True, kw_only=True):
     cached_tokens_total: int | None = None
     completion_tokens_total: int | None = None
     resident_bytes: int | None = None
+    waiting_by_tier: dict[str, int] = {}
+    prefilled_tokens_total: int | None = None
+    decoded_rows_total: int | None = None
+    preemptions_total: int | None = None
+    steps_total: int | None = None
+    step_seconds_total: float | None = None
+    model_seconds_total: float | None = None
+    sampling_seconds_total: float | None = None
 
 
 class EmbeddingResult(Struct, frozen=True):
