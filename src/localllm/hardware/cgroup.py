@@ -52,24 +52,36 @@ _V1 = _Names(limits=("memory.limit_in_bytes",), usage="memory.usage_in_bytes", i
 
 def cgroup_limits(asker: Asker) -> CgroupLimits:
     """Walk the groups named in ``/proc/self/cgroup`` under their mount points."""
-    if asker.system != "Linux":
-        return CgroupLimits()
-    mounts = _mounts(asker.text("/proc/self/mountinfo"))
     memory: list[MemoryGroup] = []
     cpus: list[float] = []
+    for controller, folders in _hierarchies(asker):
+        for folder in folders:
+            if controller != "cpu":
+                memory.extend(_memory(asker, folder, _V2 if controller == "cgroup2" else _V1))
+            if controller != "memory":
+                cpus.extend(_cpus(asker, folder))
+    return CgroupLimits(memory=tuple(memory), cpus=min(cpus, default=None))
+
+
+def cgroup_folders(asker: Asker) -> tuple[str, ...]:
+    """The folders of the unified hierarchy from our group up, for its pressure and event files."""
+    return next((folders for controller, folders in _hierarchies(asker) if controller == "cgroup2"), ())
+
+
+def _hierarchies(asker: Asker) -> list[tuple[str, tuple[str, ...]]]:
+    """``cgroup2``, ``memory`` and ``cpu``, as far as they are mounted, each with our folders in it."""
+    if asker.system != "Linux":
+        return []
+    mounts = _mounts(asker.text("/proc/self/mountinfo"))
+    found: list[tuple[str, tuple[str, ...]]] = []
     for line in (asker.text("/proc/self/cgroup") or "").splitlines():
         parts = line.split(":", 2)
-        if len(parts) != 3:
-            continue
-        controllers = parts[1].split(",") if parts[1] else ["cgroup2"]
-        for controller in {"cgroup2", "memory", "cpu"} & set(controllers):
+        controllers = parts[1].split(",") if len(parts) == 3 and parts[1] else ["cgroup2"]
+        for controller in ("cgroup2", "memory", "cpu"):
             mount = mounts.get(controller)
-            for folder in _levels(mount, parts[2]) if mount is not None else ():
-                if controller != "cpu":
-                    memory.extend(_memory(asker, folder, _V2 if controller == "cgroup2" else _V1))
-                if controller != "memory":
-                    cpus.extend(_cpus(asker, folder))
-    return CgroupLimits(memory=tuple(memory), cpus=min(cpus, default=None))
+            if len(parts) == 3 and controller in controllers and mount is not None:
+                found.append((controller, _levels(mount, parts[2])))
+    return found
 
 
 class _Mount(Struct, frozen=True):

@@ -10,17 +10,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from localllm.core.device_table import DeviceRow, match_device
 from localllm.core.errors import HardwareError
 from localllm.core.machine import Device, DeviceKind, Machine
+from localllm.hardware.amd import probe_amd
+from localllm.hardware.apple import probe_apple
 from localllm.hardware.asking import Asker, LiveAsker, RawAnswers, ReplayAsker, merge_answers
 from localllm.hardware.cgroup import CgroupLimits, cgroup_limits
 from localllm.hardware.cpu import processor
 from localllm.hardware.devices import load_device_table
 from localllm.hardware.evidence import Answer, EvidenceBook
 from localllm.hardware.found import Found, Scene
+from localllm.hardware.intel import probe_intel
 from localllm.hardware.memory import HostMemory, host_margin_bytes, host_memory
 from localllm.hardware.nvidia import probe_nvidia
 from localllm.hardware.overrides import apply_overrides
@@ -28,7 +31,12 @@ from localllm.hardware.surroundings import container_name, is_wsl
 
 Probe = Callable[[Scene], Found]
 
-GPU_PROBES: Mapping[str, Probe] = {"NVIDIA": probe_nvidia}
+GPU_PROBES: Mapping[str, Probe] = {
+    "NVIDIA": probe_nvidia,
+    "AMD": probe_amd,
+    "Intel": probe_intel,
+    "Apple": probe_apple,
+}
 
 
 class Detection(Struct, frozen=True):
@@ -88,24 +96,35 @@ def detect_with_answers(
         return lambda: probe(own)
 
     found = _within_deadline({name: run(probe) for name, probe in probes.items()}, until)
-    devices, evidence = [host.device], list(host.device.evidence)
-    for name, outcome in found.items():
-        if isinstance(outcome, Found):
-            devices.extend(outcome.devices)
-            evidence.extend(outcome.host_evidence)
-            problems.extend(outcome.problems)
-        else:
-            problems.append(f"{name}: {outcome}.")
     machine = Machine(
         hostname=scene.asker.hostname,
         system=scene.asker.system,
-        devices=tuple(devices),
+        devices=_merge(host.device, found, problems),
         container=host.container,
         memory_limit_bytes=host.limit_bytes,
         problems=tuple(problems),
     )
     answers = raw if raw is not None else merge_answers([one.answers for one in askers])
     return Detection(apply_overrides(machine, overrides or {}), answers)
+
+
+def _merge(cpu: Device, found: Mapping[str, object], problems: list[str]) -> tuple[Device, ...]:
+    """The CPU and every GPU, each with an id of its own; what went wrong is added to ``problems``."""
+    gpus: list[Device] = []
+    evidence = list(cpu.evidence)
+    taken: dict[str, int] = {}
+    for name, outcome in found.items():
+        if not isinstance(outcome, Found):
+            problems.append(f"{name}: {outcome}.")
+            continue
+        for device in outcome.devices:
+            kind = device.id.rstrip("0123456789")
+            number = taken.get(kind, 0)
+            taken[kind] = number + 1
+            gpus.append(structs.replace(device, id=f"{kind}{number}"))
+        evidence.extend(outcome.host_evidence)
+        problems.extend(outcome.problems)
+    return (structs.replace(cpu, evidence=tuple(evidence)), *gpus)
 
 
 class _Host(Struct, frozen=True, kw_only=True):

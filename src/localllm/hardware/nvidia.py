@@ -18,7 +18,7 @@ from localllm.hardware.nvml_answers import NvmlAnswers, NvmlDevice
 from localllm.hardware.parsing import plausible_bytes
 
 # A CUDA context takes 116–148 MiB outside any buffer; the rest is slack for what the driver moves around.
-_MARGIN_BYTES = 384 * MIB
+CARD_MARGIN_BYTES = 384 * MIB
 # A desktop drawn by this GPU grows and shrinks by more.
 _DISPLAY_MARGIN_BYTES = 640 * MIB
 
@@ -110,7 +110,7 @@ def _card(scene: Scene, card: NvmlDevice, driver: str | None, position: int) -> 
         Answer("NVML bus width × memory clock × 2", _bandwidth(card)),
         Answer("device table", row.bandwidth_gb_per_s if row else None, row.name if row else None),
     )
-    margin = host_margin_bytes(total) if unified else _MARGIN_BYTES
+    margin = host_margin_bytes(total) if unified else CARD_MARGIN_BYTES
     if card.display_active and not unified:
         margin = _DISPLAY_MARGIN_BYTES
     book.first(
