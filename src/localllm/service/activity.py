@@ -6,6 +6,7 @@ The pipeline writes here on every token, so nothing in ``Running`` formats, logs
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -73,11 +74,16 @@ class _Rate:
 
 
 class Activity:
-    """The requests that are open, the totals since start, and the figures of the status strip."""
+    """The requests that are open, the totals since start, and the figures of the status strip.
+
+    ``quiet`` is set while nothing is open.
+    """
 
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
         self.on_change = on_change
         self.open: dict[str, Running] = {}
+        self.quiet = asyncio.Event()
+        self.quiet.set()
         self.last_ttft_ms: float | None = None
         self.last_tokens_per_second: float | None = None
         self._context: tuple[int, int] | None = None
@@ -89,12 +95,15 @@ class Activity:
     ) -> Running:
         running = Running(request_id, endpoint, model, client, received, time.time())
         self.open[request_id] = running
+        self.quiet.clear()
         self.on_change()
         return running
 
     def end(self, running: Running) -> None:
         if self.open.pop(running.id, None) is None:
             return
+        if not self.open:
+            self.quiet.set()
         self._finished_tokens += running.completion_tokens
         self.last_tokens_per_second = running.decode_rate() or self.last_tokens_per_second
         if running.first_token is not None:
@@ -127,9 +136,15 @@ class Activity:
             context_length=context[1] if context else None,
         )
 
+    def rate_of(self, model: str) -> float | None:
+        """Tokens per second of everything that decodes on one model; None when nothing does."""
+        rates = [r.decode_rate() for r in self.open.values() if r.model == model]
+        known = [rate for rate in rates if rate is not None]
+        return sum(known) if known else None
+
     def _prefill_rate(self, now: float) -> float | None:
         rate = 0.0
         for r in self.open.values():
             if r.phase is RequestPhase.PREFILL and r.prefilled_tokens and r.prefill_began is not None:
-                rate += r.prefilled_tokens / max(now - r.prefill_began, 1e-3)
+                rate += (r.prefilled_tokens - (r.cached_tokens or 0)) / max(now - r.prefill_began, 1e-3)
         return rate or None

@@ -34,7 +34,9 @@ class Background:
         self.open = False
         for task in self._tasks:
             task.cancel()
-        await self._group.__aexit__(kind, error, trace)
+        # An error of the body stays what it is: the group would wrap it, and callers could not tell it any more.
+        cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+        await self._group.__aexit__(*((kind, error, trace) if cancelled else (None, None, None)))
 
     def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
         """Start ``work``; an exception that it raises is logged under ``name`` and goes no further."""

@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import math
-import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from localllm.core.config import EngineSettings
 from localllm.core.control import LoadRequest
 from localllm.core.errors import GGUFError
 from localllm.core.facts import ModelFacts, facts_from_header
-from localllm.core.machine import Device, Machine
+from localllm.core.machine import Device
+from localllm.core.memory import Extras
 from localllm.core.plan import Wish, plan_load
-from localllm.hardware.detect import detect
 from localllm.hub.gguf_file import read_header
 from localllm.hub.store import StoredModel
+from localllm.service.machine import MachineReadings
 from localllm.service.planning import Planned
 
-_MACHINE_IS_FRESH_S = 30.0
 _FACTS_KEPT = 32
 
 
 class MachinePlanner:
-    """``Planning`` on the real machine. Probes and planner run in a thread; headers are read once per file."""
+    """``Planning`` on the real machine. The planner runs in a thread; headers are read once per file."""
 
-    def __init__(self, settings: EngineSettings) -> None:
+    def __init__(self, settings: EngineSettings, machine: MachineReadings) -> None:
         self._settings = settings
+        self._machine = machine
         self._facts: dict[tuple[str, int, int], ModelFacts] = {}
-        self._machine: Machine | None = None
-        self._read_at = -math.inf
-
-    async def machine(self, *, fresh: bool = False) -> Machine:
-        """The machine as detected; read anew when ``fresh`` or older than 30 s."""
-        if fresh or self._machine is None or time.monotonic() - self._read_at > _MACHINE_IS_FRESH_S:
-            self._machine = await asyncio.to_thread(detect)
-            self._read_at = time.monotonic()
-        return self._machine
 
     async def devices(self) -> tuple[Device, ...]:
-        return (await self.machine(fresh=True)).devices
+        return (await self._machine.get(newer_than_s=0.0)).devices
 
     async def facts(self, model: StoredModel) -> ModelFacts:
         """The figures in the model's header.
@@ -53,7 +44,7 @@ class MachinePlanner:
         self, model: StoredModel, request: LoadRequest, available_bytes: Mapping[str, int]
     ) -> Planned:
         facts = await self.facts(model)
-        machine = await self.machine()
+        machine = await self._machine.get()
         settings = self._settings
         wish = Wish(
             context_length=request.context_length or settings.context_length,
@@ -73,6 +64,7 @@ class MachinePlanner:
             chat_template=model.chat_template,
             stop=model.stop,
             mmproj_path=str(model.mmproj_path) if model.mmproj_path else None,
+            extras=Extras(projector=_size(model.mmproj_path)) if model.mmproj_path else None,
         )
         return Planned(
             launch=plan.launch,
@@ -96,3 +88,10 @@ class MachinePlanner:
                 self._facts.pop(next(iter(self._facts)))
             self._facts[key] = facts_from_header(read_header(model.path))
         return self._facts[key]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -112,6 +112,10 @@ class Manager:
     def serving(self) -> tuple[Resident, ...]:
         return tuple(r for r in self._residents.values() if r.slot.serving)
 
+    def loaded(self) -> frozenset[str]:
+        """Names of the models that have an instance."""
+        return frozenset(r.name for r in self._residents.values() if r.instance is not None)
+
     def is_loaded(self, name: str) -> bool:
         resident = self._residents.get(name)
         return resident is not None and resident.instance is not None

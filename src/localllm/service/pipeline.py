@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Protocol, cast
 
@@ -47,7 +47,8 @@ NO_DEFAULTS = Sampling()
 class Call(Struct, kw_only=True):
     """One generation asked for. ``model`` is the name as asked; ``received`` is ``time.monotonic()`` seconds.
 
-    ``on_waiting`` hears about loading and queueing, so that a stream can say so before the first token.
+    ``on_waiting`` hears about loading and queueing, so that a stream can say so before the first token;
+    ``on_finished`` gets the request's record, whatever its end.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Call(Struct, kw_only=True):
     stream: bool = False
     received: float = field(default_factory=time.monotonic)
     on_waiting: OnWaiting | None = None
+    on_finished: Callable[[RequestRecord], None] | None = None
 
 
 class EmbedCall(Struct, kw_only=True):
@@ -97,7 +99,7 @@ class Pipeline:
         self.status_of = status_of
         self.max_output_tokens = max_output_tokens
 
-    async def generate(self, call: Call) -> AsyncIterator[Event]:
+    async def generate(self, call: Call) -> AsyncGenerator[Event, None]:
         """Stream the engine's events for one request; closing the iterator frees its place in the engine.
 
         Raises:
@@ -186,6 +188,8 @@ class Pipeline:
     def _finish(self, account: _Account) -> None:
         record = account.record(self._status(account.error))
         self.activity.end(account.running)
+        if isinstance(account.call, Call) and account.call.on_finished is not None:
+            account.call.on_finished(record)
         for observer in self.observers:
             observer.finished(record, account.gaps_ms)
         log.info(
@@ -230,6 +234,7 @@ class _Account:
     def admitted(self, lease: Lease) -> None:
         self.lease = lease
         running = self.running
+        running.model = lease.model
         running.phase = RequestPhase.PREFILL
         running.queue_position = None
         running.prefill_began = time.monotonic()

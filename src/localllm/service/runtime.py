@@ -18,20 +18,37 @@ from pathlib import Path
 
 from localllm._version import __version__
 from localllm.core.config import Settings
-from localllm.core.control import Identity
+from localllm.core.control import Identity, Section
 from localllm.core.errors import LocalLLMError
+from localllm.core.machine import Machine
 from localllm.engines.base import Engine
 from localllm.engines.reaper import Reaper
+from localllm.hardware.detect import detect
+from localllm.hardware.sampler import Sampler
 from localllm.hub.store import Store
 from localllm.service.activity import Activity
 from localllm.service.background import Background
 from localllm.service.catalogue import Catalogue
+from localllm.service.chat_store import ChatStore
+from localllm.service.chats import Chats
+from localllm.service.database import Database
+from localllm.service.events import StateHub
+from localllm.service.history import HistoryRing
 from localllm.service.ledger import Ledger
 from localllm.service.lock import ServiceLock
+from localllm.service.machine import MachineReadings
+from localllm.service.machine_planner import MachinePlanner
 from localllm.service.manager import Manager
+from localllm.service.metrics import Metrics
+from localllm.service.notices import Notices
 from localllm.service.pipeline import Pipeline
 from localllm.service.planning import Planning
-from localllm.settings.identity import ensure_admin_key, remove_identity, write_identity
+from localllm.service.records import Records
+from localllm.service.sampler import ServiceSampler
+from localllm.service.schema import schema
+from localllm.service.shutdown import Shutdown
+from localllm.service.tasks import Tasks
+from localllm.settings.identity import ensure_admin_key, read_identity, remove_identity, write_identity
 from localllm.settings.load import LoadedSettings
 from localllm.settings.paths import Paths
 
@@ -47,18 +64,32 @@ class Runtime:
     identity: Identity
     admin_key: str
     background: Background
+    shutdown: Shutdown
+    notices: Notices
     store: Store
     catalogue: Catalogue
+    machine: MachineReadings
     engines: Mapping[str, Engine]
     planning: Planning
     ledger: Ledger
     activity: Activity
     manager: Manager
+    records: Records
+    metrics: Metrics
     pipeline: Pipeline
+    chats: Chats
+    tasks: Tasks
+    history: HistoryRing
+    sampler: ServiceSampler
+    hub: StateHub
 
     @property
     def settings(self) -> Settings:
         return self.loaded_settings.settings
+
+    async def drain(self) -> None:
+        """Let open requests end, as ``shutdown`` was asked to; the parts close when ``open_runtime`` is left."""
+        await self.shutdown.drain(self.manager, self.activity, self.hub)
 
 
 @asynccontextmanager
@@ -70,32 +101,51 @@ async def open_runtime(
     port: int = 0,
     engines: Mapping[str, Engine] | None = None,
     planning: Planning | None = None,
+    detect: Callable[[], Machine] = detect,
     status_of: Callable[[LocalLLMError], int] = lambda error: 500,
 ) -> AsyncIterator[Runtime]:
     """Start every part, and stop it again on the way out. ``host`` and ``port`` are where the port is bound already.
 
-    ``status_of`` gives the HTTP status of an error, for the request records. ``engines`` and ``planning`` are replaced
-    in tests.
+    ``status_of`` gives the HTTP status of an error, for the request records. Tests replace ``engines``, ``planning``
+    and ``detect``.
 
     Raises:
         AlreadyRunning: another service holds the state folder.
     """
     settings = loaded.settings
+    touch = Touch()
     async with AsyncExitStack() as stack:
+        # ours alone from here on
         stack.enter_context(ServiceLock(paths))
         admin_key = ensure_admin_key(paths)
-        reaped = await asyncio.to_thread(Reaper(paths.state_dir / "children").reap)
-        if reaped:
-            log.warning("ended engines that an earlier service left behind", extra={"pids": reaped})
+        died = read_identity(paths) is not None
+        reaper = Reaper(paths.state_dir / "children")
+        reaped = await asyncio.to_thread(reaper.reap)
+        if died or reaped:
+            log.warning("the last service did not stop cleanly", extra={"ended_engines": reaped})
+
+        # what is kept
+        notices = Notices(touch.later(Section.NOTICES))
+        database = Database(paths.database_file, schema(), notices)
+        await database.open(check=died)
+        stack.push_async_callback(database.close)
+        records = Records(
+            database, keep_days=settings.log.record_days, on_change=touch.later(Section.RECORDS)
+        )
+        records.forget_old()
+        chat_store = ChatStore(database)
+        await chat_store.mark_cut_short()
+
+        # models
         background = await stack.enter_async_context(Background())
         store = Store(_store_dir(paths, settings))
         catalogue = Catalogue(store)
-        ledger = Ledger()
-        activity = Activity()
-        planning = planning if planning is not None else _machine_planner(settings)
-        engines = engines if engines is not None else _engines(paths, settings)
+        machine = MachineReadings(detect)
+        planning = planning if planning is not None else MachinePlanner(settings.engine, machine)
+        engines = engines if engines is not None else _engines(paths, settings, reaper)
         for engine in engines.values():
             stack.push_async_callback(engine.close)
+        ledger = Ledger()
         manager = Manager(
             source=catalogue,
             engines=engines,
@@ -107,11 +157,25 @@ async def open_runtime(
             queue_limit=settings.server.queue_limit,
             keep_alive_s=settings.models.keep_alive_seconds,
             max_loaded=settings.models.max_loaded,
+            on_change=touch.later(Section.INSTANCES, Section.MODELS),
         )
         stack.push_async_callback(manager.close)
+
+        # requests
+        activity = Activity(touch.later(Section.REQUESTS, Section.LIVE))
+        metrics = Metrics(manager.states, lambda: sampler.devices)
         pipeline = Pipeline(
-            manager, activity, status_of=status_of, max_output_tokens=settings.server.max_output_tokens
+            manager,
+            activity,
+            (records, metrics),
+            status_of=status_of,
+            max_output_tokens=settings.server.max_output_tokens,
         )
+        chats = Chats(chat_store, pipeline, background, touch.later(Section.CHATS))
+        tasks = Tasks(background, touch.later(Section.TASKS))
+
+        # what is shown
+        history = HistoryRing()
         identity = Identity(
             version=__version__,
             nonce=secrets.token_hex(16),
@@ -120,6 +184,34 @@ async def open_runtime(
             port=port,
             started_at=time.time(),
         )
+        hub = StateHub(
+            {
+                Section.IDENTITY: lambda: identity,
+                Section.DEVICES: lambda: sampler.devices,
+                Section.INSTANCES: lambda: manager.states(activity.rate_of),
+                Section.MODELS: lambda: catalogue.summaries(manager.loaded()),
+                Section.REQUESTS: activity.requests,
+                Section.LIVE: activity.live,
+                Section.TASKS: tasks.all,
+                Section.NOTICES: notices.all,
+                Section.CHATS: lambda: chats.revision,
+                Section.RECORDS: lambda: records.revision,
+            },
+            busy=lambda: bool(activity.open),
+            background=background,
+        )
+        touch.hub = hub
+        sampler = ServiceSampler(
+            manager,
+            activity,
+            history,
+            reader=lambda: Sampler(machine.get_in_thread()),
+            watched=lambda: hub.watchers > 0,
+            on_change=touch.later(Section.DEVICES, Section.INSTANCES),
+        )
+        hub.on_watchers = sampler.hurry
+        background.spawn(sampler.run(), name="sampler")
+
         write_identity(paths, identity)
         stack.callback(remove_identity, paths)
         yield Runtime(
@@ -128,15 +220,40 @@ async def open_runtime(
             identity=identity,
             admin_key=admin_key,
             background=background,
+            shutdown=Shutdown(drain_s=settings.server.drain_seconds),
+            notices=notices,
             store=store,
             catalogue=catalogue,
+            machine=machine,
             engines=engines,
             planning=planning,
             ledger=ledger,
             activity=activity,
             manager=manager,
+            records=records,
+            metrics=metrics,
             pipeline=pipeline,
+            chats=chats,
+            tasks=tasks,
+            history=history,
+            sampler=sampler,
+            hub=hub,
         )
+
+
+class Touch:
+    """Lets parts that are built before the hub tell it of changes."""
+
+    def __init__(self) -> None:
+        self.hub: StateHub | None = None
+
+    def later(self, *sections: Section) -> Callable[[], None]:
+        def touch() -> None:
+            if self.hub is not None:
+                for section in sections:
+                    self.hub.touch(section)
+
+        return touch
 
 
 def _store_dir(paths: Paths, settings: Settings) -> Path:
@@ -144,24 +261,20 @@ def _store_dir(paths: Paths, settings: Settings) -> Path:
     return Path(chosen).expanduser() if chosen else paths.store_dir
 
 
-def _machine_planner(settings: Settings) -> Planning:
-    from localllm.service.machine_planner import MachinePlanner
-
-    return MachinePlanner(settings.engine)
-
-
-def _engines(paths: Paths, settings: Settings) -> dict[str, Engine]:
+def _engines(paths: Paths, settings: Settings, reaper: Reaper) -> dict[str, Engine]:
     """The engines of this build; each says by itself whether it can run here."""
     from localllm.engines.llama_cpp.engine import LlamaCppEngine
     from localllm.engines.llama_server.engine import LlamaServerEngine
 
-    timeouts = {
-        "load_timeout_s": settings.engine.load_timeout_seconds,
-        "token_timeout_s": settings.engine.token_timeout_seconds,
-    }
+    load_s, token_s = settings.engine.load_timeout_seconds, settings.engine.token_timeout_seconds
     return {
         "llama_server": LlamaServerEngine(
-            log_dir=paths.log_dir, binary=settings.engine.llama_server_path, **timeouts
+            log_dir=paths.log_dir,
+            binary=settings.engine.llama_server_path,
+            load_timeout_s=load_s,
+            token_timeout_s=token_s,
         ),
-        "llama_cpp": LlamaCppEngine(log_dir=paths.log_dir, **timeouts),
+        "llama_cpp": LlamaCppEngine(
+            log_dir=paths.log_dir, load_timeout_s=load_s, token_timeout_s=token_s, reaper=reaper
+        ),
     }
