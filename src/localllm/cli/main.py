@@ -17,7 +17,6 @@ import click
 from localllm._version import __version__
 from localllm.cli.session import Remote, remote_options
 
-
 if TYPE_CHECKING:
     from pathlib import Path
 

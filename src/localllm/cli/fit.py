@@ -1,0 +1,154 @@
+"""``localllm fit``: which quantisation of a model fits this machine, how long its context can be, how fast it will run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from localllm.cli.arguments import complete_model, context_options
+from localllm.cli.output import Column, Result, emit, paint, table
+from localllm.cli.session import Remote, call, json_option, remote_options
+from localllm.tui.sanitise import clean_text
+
+if TYPE_CHECKING:
+    from localllm.core.control import FitRow, FitTable
+
+
+@click.command()
+@click.argument("model", shell_complete=complete_model)
+@context_options
+@click.option(
+    "--simulate", metavar="GPU", help="Plan for another machine: 'RTX 4090', '2x RTX 3090', 'M3 Max'."
+)
+@json_option
+@remote_options
+def command(
+    model: str,
+    context_length: int | None,
+    kv_type: str | None,
+    parallel: int | None,
+    simulate: str | None,
+    as_json: bool,
+    remote: Remote,
+) -> None:
+    """One row per quantisation of MODEL (a name in the store, or a GGUF file): what it takes and whether that is free.
+
+    \b
+    verdict  fits     all of it on the best device
+             tight    fits, with less than 5 % to spare
+             partial  some layers stay on the CPU
+             no       does not fit
+    """
+    if simulate is not None or model.endswith(".gguf"):
+        found = _here(model, context_length, kv_type, parallel, simulate)
+    else:
+        found = call(
+            remote,
+            lambda client: client.fit(
+                model, context_length=context_length, kv_type=kv_type, parallel=parallel
+            ),
+        )
+    emit(Result("fit", found, lambda: _lines(found)), as_json=as_json)
+
+
+def _here(
+    model: str, context_length: int | None, kv_type: str | None, parallel: int | None, simulate: str | None
+) -> FitTable:
+    """Computed in this process, from the header alone: for a file, or for a machine that is not this one."""
+    from localllm.core.facts import facts_from_header
+    from localllm.core.recommend import fit_table
+    from localllm.hardware.detect import detect
+    from localllm.hardware.simulate import simulate as simulated
+    from localllm.hub.gguf_file import read_header
+
+    machine = detect() if simulate is None else simulated(simulate)
+    facts = facts_from_header(read_header(_file_of(model)))
+    return fit_table(
+        facts,
+        machine,
+        model=model,
+        here={facts.quant: facts.size_bytes},
+        context_length=context_length,
+        kv_type=kv_type or "f16",
+        parallel=parallel or 1,
+    )
+
+
+def _file_of(model: str) -> Path:
+    from localllm.cli.local_store import local_store
+
+    return Path(model) if model.endswith(".gguf") else local_store().get(model).path
+
+
+def _lines(found: FitTable) -> Iterator[str]:
+    from localllm.core.units import format_context
+
+    yield paint(
+        f"{clean_text(found.model)} on {clean_text(found.device)}, {format_context(found.context_length)} of context"
+        + (f" × {found.parallel}" if found.parallel > 1 else "")
+        + f", KV {found.kv_type_k}",
+        "bold",
+    )
+    columns = [
+        Column(""),
+        Column("quant"),
+        Column("file", right=True),
+        Column("weights", right=True),
+        Column("KV", right=True),
+        Column("compute", right=True),
+        Column("total", right=True),
+        Column("of", right=True),
+        Column("verdict", style=_verdict_style),
+        Column("longest", right=True),
+        Column("tok/s", right=True),
+        Column("quality"),
+    ]
+    yield from table(columns, [_row(row) for row in found.rows])
+    if found.recommendation:
+        yield ""
+        yield clean_text(found.recommendation)
+    for warning in found.warnings:
+        yield paint("Note: ", "yellow") + clean_text(warning)
+
+
+def _row(row: FitRow) -> tuple[str | None, ...]:
+    from localllm.core.units import format_bytes, format_context
+
+    marks = ("→" if row.recommended else "") + ("●" if row.here else "")
+    verdict = row.verdict.value
+    if verdict == "partial" and row.gpu_layers is not None:
+        verdict += f" {row.gpu_layers}/{row.total_layers}"
+    return (
+        marks or " ",
+        row.quant,
+        format_bytes(row.file_bytes),
+        format_bytes(row.weights_bytes),
+        format_bytes(row.kv_bytes),
+        format_bytes(row.compute_bytes + row.overhead_bytes),
+        format_bytes(row.total_bytes),
+        format_bytes(row.budget_bytes),
+        verdict,
+        format_context(row.longest_context) if row.longest_context else None,
+        _speed(row),
+        row.quality,
+    )
+
+
+def _speed(row: FitRow) -> str | None:
+    if row.decode_tokens_per_second is None:
+        return None
+    text = _rate(row.decode_tokens_per_second)
+    if row.decode_low is not None and row.decode_high is not None:
+        text += f" ({_rate(row.decode_low)}–{_rate(row.decode_high)})"
+    return text
+
+
+def _rate(value: float) -> str:
+    return f"{value:.1f}" if value < 10 else f"{value:.0f}"
+
+
+def _verdict_style(cell: str) -> str | None:
+    return {"fits": "green", "tight": "yellow", "partial": "yellow", "no": "red"}.get(cell.split()[0])

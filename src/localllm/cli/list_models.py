@@ -1,0 +1,62 @@
+"""``localllm list``: the models that are here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from localllm.cli.diagnostics import say
+from localllm.cli.output import Column, Result, emit, table
+from localllm.cli.session import Remote, call, json_option, remote_options
+
+if TYPE_CHECKING:
+    from localllm.core.control import ModelList
+
+
+@click.command()
+@json_option
+@remote_options
+def command(as_json: bool, remote: Remote) -> None:
+    """What is in the store, and what of it is loaded."""
+    found = call(remote, lambda client: client.models())
+    emit(Result("models", found, lambda: _lines(found)), as_json=as_json)
+    if not found.models and not as_json:
+        say("The store is empty. Import a file with: localllm import FILE.gguf, or try: localllm demo")
+
+
+def _lines(found: ModelList) -> Iterator[str]:
+    from localllm.core.units import format_bytes, format_context, format_count
+
+    if not found.models:
+        return
+    columns = [
+        Column("name"),
+        Column("size", right=True),
+        Column("parameters", right=True),
+        Column("context", right=True),
+        Column("can"),
+        Column("state", style=_state_style),
+    ]
+    yield from table(
+        columns,
+        [
+            (
+                model.name,
+                format_bytes(model.size_bytes),
+                format_count(model.parameters) if model.parameters else None,
+                format_context(model.trained_context_length) if model.trained_context_length else None,
+                ", ".join(model.capabilities),
+                "broken" if model.problem else "loaded" if model.loaded else None,
+            )
+            for model in found.models
+        ],
+    )
+    for model in found.models:
+        if model.problem:
+            yield f"{model.name}: {model.problem}"
+
+
+def _state_style(cell: str) -> str | None:
+    return {"loaded": "green", "broken": "red"}.get(cell.strip())
