@@ -1,0 +1,4 @@
+"""The downloader: parallel ranges into one part file, resumable after any kind of end, verified before it counts.
+
+``ranges`` is arithmetic, ``part`` the files on disk, ``wire`` the HTTP rules, ``transfer`` the work itself.
+"""
