@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _SMALLEST_CHUNK = 16
 _FIRST_CHUNK = 64
+_SHORTEST_S = 1e-6
 _WEIGHT = 0.3
 """Of the newest measurement in the running averages."""
 
@@ -33,6 +34,7 @@ class Pace:
 
     def learn(self, seconds: float, decode_rows: int, prefill_tokens: int) -> None:
         """One step took ``seconds``. Rows share fixed costs, so theirs is the cost at the current number of rows."""
+        seconds = max(seconds, _SHORTEST_S)
         if decode_rows and not prefill_tokens:
             self._row_s = _blend(self._row_s, seconds / decode_rows)
         elif prefill_tokens:
