@@ -26,12 +26,12 @@ class HTTPError(errors.ServiceError):
 
 
 class MethodNotAllowed(HTTPError):
-    """``allow`` lists the methods that the path does take."""
+    """``allow`` are the methods that the path does take, as the Allow header has them."""
 
     code = "method_not_allowed"
 
-    def __init__(self, method: str, path: str, allow: tuple[str, ...]) -> None:
-        super().__init__(f"{method} is not allowed on {path}.", hint=f"Use {' or '.join(allow)}.")
+    def __init__(self, allow: str) -> None:
+        super().__init__("This path does not take this method.", hint=f"It takes: {allow}.")
         self.allow = allow
 
 
@@ -148,6 +148,8 @@ def as_error(exc: BaseException) -> LocalLLMError:
     if isinstance(exc, HTTPException):
         if exc.status_code == 404:
             return errors.NotFound("There is nothing at this path.")
+        if exc.status_code == 405:
+            return MethodNotAllowed((exc.headers or {}).get("Allow", ""))
         return errors.BadRequest(exc.detail) if exc.status_code < 500 else LocalLLMError(exc.detail)
     return LocalLLMError(
         "Something went wrong inside localllm.", hint="The log has the details: localllm logs"
@@ -201,7 +203,7 @@ def error_headers(error: LocalLLMError) -> dict[str, str]:
     if isinstance(error, _POINTLESS_TO_RETRY):
         headers["x-should-retry"] = "false"
     if isinstance(error, MethodNotAllowed):
-        headers["allow"] = ", ".join(error.allow)
+        headers["allow"] = error.allow
     if isinstance(error, errors.Unauthorized):
         headers["www-authenticate"] = "Bearer"
     return headers

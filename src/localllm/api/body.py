@@ -1,0 +1,127 @@
+"""Reading a request's body: under its caps while it arrives, and as JSON or not at all.
+
+A body is untrusted until here: it may be endless, compressed a thousandfold, nested to exhaust the stack, or a form
+that a foreign web page posts without asking (which is why only ``application/json`` is taken).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Iterable
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from localllm.api.errors import BodyTooLarge, RequestTimeout, UnsupportedMediaType
+from localllm.core.errors import BadRequest
+
+MAX_NESTING = 64
+SILENCE_S = 30.0
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS
+_ENCODINGS = ("gzip", "deflate")
+
+
+async def read_json(request: Request, *, limit_bytes: int, image_limit_bytes: int) -> dict[str, object]:
+    """The body as a JSON object.
+
+    ``limit_bytes`` holds for a body without images, ``image_limit_bytes`` for one with; both count the body as it is
+    after decompression.
+
+    Raises:
+        UnsupportedMediaType: not JSON, or in an encoding we don't know.
+        BodyTooLarge, RequestTimeout: while it arrives; what was read so far is dropped.
+        BadRequest: not valid JSON, not an object, or nested deeper than ``MAX_NESTING``.
+        ClientDisconnect: the client left before the end.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise UnsupportedMediaType("The request body must be sent as content-type: application/json.")
+    most = max(limit_bytes, image_limit_bytes)
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > most:
+        raise BodyTooLarge(most)
+    body = await _collect(_decoded(_received(request), request.headers.get("content-encoding", "")), most)
+    if len(body) > limit_bytes and b'"image_url"' not in body:
+        raise BodyTooLarge(limit_bytes)
+    return parse_json_object(body)
+
+
+def parse_json_object(body: bytes | bytearray) -> dict[str, object]:
+    """Decode JSON text that must be an object. Raises BadRequest."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+        raise BadRequest(f"The request body is not valid JSON: {reason}.") from error
+    if not isinstance(value, dict):
+        raise BadRequest("The request body must be a JSON object.")
+    if body.count(b"{") + body.count(b"[") > MAX_NESTING:
+        _refuse_deep(value)
+    return value
+
+
+def _refuse_deep(value: object) -> None:
+    level: list[object] = [value]
+    for _ in range(MAX_NESTING):
+        level = [child for parent in level for child in _children(parent) if isinstance(child, dict | list)]
+        if not level:
+            return
+    raise BadRequest(f"The request body is nested deeper than {MAX_NESTING} levels.")
+
+
+def _children(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+async def _received(request: Request) -> AsyncIterator[bytes]:
+    """The body's chunks; a client that sends nothing for ``SILENCE_S`` is told so."""
+    chunks = aiter(request.stream())
+    while True:
+        try:
+            async with asyncio.timeout(SILENCE_S):
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        except TimeoutError as error:
+            raise RequestTimeout(f"The request body stopped arriving for {SILENCE_S:.0f} s.") from error
+        yield chunk
+
+
+async def _decoded(chunks: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
+    """Undo the body's content-encoding, at most 64 KiB at a time, so that a bomb meets the cap before memory."""
+    encoding = encoding.strip().lower()
+    if encoding in ("", "identity"):
+        async for chunk in chunks:
+            yield chunk
+        return
+    if encoding not in _ENCODINGS:
+        raise UnsupportedMediaType(
+            f"The content-encoding {encoding[:32]!r} is not supported; send gzip, deflate or none."
+        )
+    decoder = zlib.decompressobj(_GZIP_WINDOW if encoding == "gzip" else zlib.MAX_WBITS)
+    try:
+        async for chunk in chunks:
+            while chunk and not decoder.eof:
+                yield decoder.decompress(chunk, 1 << 16)
+                chunk = decoder.unconsumed_tail
+        while rest := decoder.decompress(b"", 1 << 16):
+            yield rest
+    except zlib.error as error:
+        raise BadRequest(f"The request body is not valid {encoding}.") from error
+    if not decoder.eof:
+        raise BadRequest(f"The {encoding} request body ends too early.")
+
+
+async def _collect(chunks: AsyncIterator[bytes], limit_bytes: int) -> bytearray:
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > limit_bytes:
+            raise BodyTooLarge(limit_bytes)
+    return body
+
+
+__all__ = ["ClientDisconnect", "parse_json_object", "read_json"]

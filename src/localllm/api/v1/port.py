@@ -1,0 +1,126 @@
+"""What the endpoints of ``/v1`` share: reading a request, naming its model, and who is asking."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+
+from localllm.api.body import read_json
+from localllm.api.v1.parameters import ignored_fields, keep_alive_seconds
+from localllm.core.control import LoadRequest
+from localllm.core.errors import BadName, BadRequest, ModelNotFound
+from localllm.core.generation import Event
+from localllm.core.openai import GenerationFields
+from localllm.service.pipeline import Call
+from localllm.service.runtime import Runtime
+
+T = TypeVar("T", bound=Struct)
+
+IGNORED_HEADER = "x-localllm-ignored"
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """Who asks, what for, and when. ``model`` is as the client spelled it, ``received`` monotonic seconds."""
+
+    id: str
+    model: str
+    client: str
+    endpoint: str
+    received: float
+    created: int
+    headers: dict[str, str]
+
+
+class Port:
+    """The runtime as the endpoints see it."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.server = runtime.settings.server
+        self.pipeline = runtime.pipeline
+
+    async def read(self, request: Request, cls: type[T]) -> tuple[T, dict[str, str]]:
+        """The request's body as ``cls``, and the answer's header that names the fields nobody knows.
+
+        Raises:
+            BadRequest: a value of the wrong type or out of its range (named), or unknown fields in strict mode.
+        """
+        body = await read_json(
+            request,
+            limit_bytes=self.server.max_body_bytes,
+            image_limit_bytes=self.server.max_image_body_bytes,
+        )
+        fields = msgspec.convert(body, cls)
+        ignored = ignored_fields(body, cls.__struct_encode_fields__, strict=self.server.strict)
+        return fields, {IGNORED_HEADER: _header_list(ignored)} if ignored else {}
+
+    def asked(self, request: Request, model: str | None, headers: dict[str, str], prefix: str) -> Asked:
+        """Raises BadRequest when no model is named and there is no default, ModelNotFound when there is no such."""
+        name = model or self.runtime.settings.models.default
+        if not name:
+            raise BadRequest(
+                "Missing required parameter: model.",
+                hint="Name a model (see GET /v1/models), or set models.default.",
+                param="model",
+            )
+        self._require_model(name)
+        return Asked(
+            id=prefix + request.state.request_id.removeprefix("req_"),
+            model=name,
+            client=client_of(request),
+            endpoint=request.url.path,
+            received=request.state.received,
+            created=int(time.time()),
+            headers=headers,
+        )
+
+    def preparation(self, fields: GenerationFields, model: str) -> Callable[[], Awaitable[None]] | None:
+        """What must happen before generating, for a request that asks for its own context or keep-alive."""
+        keep_alive = keep_alive_seconds(fields.keep_alive)
+        if keep_alive is None and fields.context_length is None:
+            return None
+
+        async def prepare() -> None:
+            manager = self.runtime.manager
+            state = manager.state(manager.resolve(model).name)
+            enough = state is not None and (state.context_length or 0) >= (fields.context_length or 0)
+            await manager.load(
+                LoadRequest(
+                    model=model,
+                    context_length=None if enough else fields.context_length,
+                    keep_alive_seconds=keep_alive,
+                )
+            )
+
+        return prepare
+
+    def generate(self, call: Call) -> AsyncGenerator[Event, None]:
+        """The events of a call; closing the generator is what cancels it."""
+        # the pipeline's iterators are generators; its signature promises only the wider type
+        return cast("AsyncGenerator[Event, None]", self.pipeline.generate(call))
+
+    def _require_model(self, name: str) -> None:
+        try:
+            self.runtime.manager.resolve(name)
+        except BadName as error:
+            # a client that speaks OpenAI's names asks for what isn't here; that its name could not be here is detail
+            raise ModelNotFound(name) from error
+
+
+def client_of(request: Request) -> str:
+    """Address and program of whoever asks, for the request log."""
+    address = request.client.host if request.client else "?"
+    program = request.headers.get("user-agent", "").split(" ", 1)[0][:64]
+    return f"{address} {program}".strip()
+
+
+def _header_list(names: tuple[str, ...]) -> str:
+    printable = (
+        "".join(c if " " < c < "\x7f" and c != "," else "?" for c in name[:64]) for name in names[:32]
+    )
+    return ", ".join(printable)
