@@ -63,6 +63,21 @@ def sha256_of(path: Path, on_progress: Callable[[int], None] | None = None) -> s
         return _hash(source, None, on_progress)
 
 
+class Staged:
+    """Files that are complete under a temporary name; ``adopt`` makes them a blob."""
+
+    def __init__(self, temporary: Path, final: Path, digests: tuple[str, ...]) -> None:
+        self.digests = digests
+        self._temporary = temporary
+        self._final = final
+
+    def adopt(self) -> None:
+        """Give the files their final name, unless the same blob is here already; that one is left untouched."""
+        if not self._final.exists():
+            self._temporary.rename(self._final)
+            sync_folder(self._final.parent)
+
+
 class Blobs:
     """The folder ``store/blobs``."""
 
@@ -80,13 +95,14 @@ class Blobs:
         together = hashlib.sha256("\n".join(digests).encode()).hexdigest()
         return self.path(together) / f"model-{number:05d}-of-{len(digests):05d}.gguf"
 
-    def put(
+    @contextmanager
+    def staged(
         self, sources: Sequence[Path], *, mode: Literal["copy", "link"], on_progress: Progress | None = None
-    ) -> tuple[str, ...]:
-        """Take in one file, or the parts of a split model in order; the hex digest of each.
+    ) -> Iterator[Staged]:
+        """One file, or the parts of a split model in order, under a temporary name that goes at the end of the block.
 
-        ``link`` makes hard links, which needs the same disk. Raises DiskFull before the first byte or in the middle
-        (what was written then is removed), Conflict when a hard link is impossible.
+        ``link`` makes hard links, which needs the same disk. Raises DiskFull before the first byte or in the middle,
+        Conflict when a hard link is impossible, HubError when the disk refuses otherwise.
         """
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._sweep()
@@ -96,7 +112,7 @@ class Blobs:
         temporary = self.root / f".partial-{secrets.token_hex(8)}"
         try:
             with _disk_errors(self.root):
-                return self._put(sources, temporary, mode, meter)
+                yield self._stage(sources, temporary, mode, meter)
         finally:
             _discard(temporary)
 
@@ -110,25 +126,18 @@ class Blobs:
         _discard(target)
         return freed
 
-    def _put(
+    def _stage(
         self, sources: Sequence[Path], temporary: Path, mode: Literal["copy", "link"], meter: _Meter
-    ) -> tuple[str, ...]:
+    ) -> Staged:
         if len(sources) == 1:
             digest = _take(sources[0], temporary, mode, meter)
-            self._adopt(temporary, self.path(digest))
-            return (digest,)
+            return Staged(temporary, self.path(digest), (digest,))
         temporary.mkdir(mode=0o700)
         digests = tuple(
             _take(source, temporary / f"model-{number:05d}-of-{len(sources):05d}.gguf", mode, meter)
             for number, source in enumerate(sources, start=1)
         )
-        self._adopt(temporary, self.set_path(digests).parent)
-        return digests
-
-    def _adopt(self, temporary: Path, final: Path) -> None:
-        if not final.exists():
-            temporary.rename(final)
-            sync_folder(self.root)
+        return Staged(temporary, self.set_path(digests).parent, digests)
 
     def _sweep(self) -> None:
         """Remove what an import that was killed has left, once nothing can still be writing it."""

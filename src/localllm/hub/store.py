@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -21,14 +23,13 @@ from localllm.core.errors import (
     ChecksumMismatch,
     Conflict,
     GGUFError,
-    HubError,
     ModelAmbiguous,
     ModelNotFound,
     StoreCorrupt,
 )
 from localllm.core.facts import ModelFacts, facts_from_header
 from localllm.core.generation import Sampling
-from localllm.hub.blobs import Blobs, Progress, open_regular, sha256_of
+from localllm.hub.blobs import Blobs, Progress, Staged, open_regular, sha256_of
 from localllm.hub.gguf_file import read_header
 from localllm.hub.manifest import FORMAT, FileEntry, Manifest, Manifests
 from localllm.hub.names import ModelName, base_of_file, near_names, parse_name, parse_shard, quant_of_file
@@ -79,6 +80,19 @@ class StoredModel(Struct, frozen=True, kw_only=True):
             added_at=self.added_at,
             problem=self.problem,
         )
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """What a manifest will say of files that are ready; ``adopt`` makes it true."""
+
+    entries: tuple[FileEntry, ...]
+    staged: Staged | None = None
+
+    def adopt(self) -> tuple[FileEntry, ...]:
+        if self.staged is not None:
+            self.staged.adopt()
+        return self.entries
 
 
 class Scan(Struct, frozen=True):
@@ -184,16 +198,16 @@ class Store:
             added_at=time.time(),
         )
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for _ in range(2):
-            files = self._take(parts, mode, on_progress)
-            projector = self._take([companion], mode, None)[0] if companion else None
-            complete = msgspec.structs.replace(manifest, files=files, mmproj=projector)
-            with self._lock:
-                # a remove that ran meanwhile may have deleted a blob we found here already
-                if all(file.exists() for file in self._all_paths(complete)):
-                    self._manifests.write(complete)
-                    return self._model(complete)
-        raise HubError(f"{path} was removed from the store while it was being imported.")
+        with (
+            self._taken(parts, mode, on_progress) as files,
+            self._taken([companion] if companion else [], mode, None) as projector,
+            self._lock,  # from adopting a blob to naming it in a manifest, no removal may think it unused
+        ):
+            manifest = msgspec.structs.replace(
+                manifest, files=files.adopt(), mmproj=projector.adopt()[0] if companion else None
+            )
+            self._manifests.write(manifest)
+        return self._model(manifest)
 
     def remove(self, name: str) -> int:
         """Forget the model and delete what no other model needs; the bytes that this freed.
@@ -260,19 +274,26 @@ class Store:
             param="name",
         )
 
-    def _take(
+    @contextmanager
+    def _taken(
         self, parts: Sequence[Path], mode: ImportMode, on_progress: Progress | None
-    ) -> tuple[FileEntry, ...]:
+    ) -> Iterator[_Taken]:
+        """``parts`` copied or linked under a temporary name, or only looked at (``reference``)."""
         sizes = [part.stat().st_size for part in parts]
-        if mode == "reference":
-            return tuple(
-                FileEntry(size_bytes=size, path=str(part), modified_ns=part.stat().st_mtime_ns)
-                for part, size in zip(parts, sizes, strict=True)
+        if mode == "reference" or not parts:
+            yield _Taken(
+                tuple(
+                    FileEntry(size_bytes=size, path=str(part), modified_ns=part.stat().st_mtime_ns)
+                    for part, size in zip(parts, sizes, strict=True)
+                )
             )
-        digests = self._blobs.put(parts, mode=mode, on_progress=on_progress)
-        return tuple(
-            FileEntry(size_bytes=size, sha256=digest) for size, digest in zip(sizes, digests, strict=True)
-        )
+            return
+        with self._blobs.staged(parts, mode=mode, on_progress=on_progress) as staged:
+            entries = tuple(
+                FileEntry(size_bytes=size, sha256=digest)
+                for size, digest in zip(sizes, staged.digests, strict=True)
+            )
+            yield _Taken(entries, staged)
 
     def _blob_paths(self, manifest: Manifest) -> Sequence[Path]:
         return [

@@ -8,11 +8,12 @@ import stat
 import threading
 import time
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from localllm.core.errors import Conflict, DiskFull, GGUFError, HubError, NotFound
-from localllm.hub.blobs import Blobs, open_regular, require_space, sha256_of
+from localllm.hub.blobs import Blobs, Progress, open_regular, require_space, sha256_of
 
 CONTENT = os.urandom(10_000)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -30,13 +31,24 @@ def blobs(tmp_path: Path) -> Blobs:
     return Blobs(tmp_path / "store" / "blobs")
 
 
+def put(
+    blobs: Blobs,
+    sources: list[Path],
+    mode: Literal["copy", "link"] = "copy",
+    on_progress: Progress | None = None,
+) -> tuple[str, ...]:
+    with blobs.staged(sources, mode=mode, on_progress=on_progress) as staged:
+        staged.adopt()
+    return staged.digests
+
+
 def names(blobs: Blobs) -> set[str]:
     return {path.name for path in blobs.root.iterdir()}
 
 
 def test_a_copy_is_named_by_its_digest_and_read_only(blobs: Blobs, source: Path) -> None:
     steps: list[tuple[int, int]] = []
-    assert blobs.put([source], mode="copy", on_progress=lambda done, total: steps.append((done, total))) == (
+    assert put(blobs, [source], mode="copy", on_progress=lambda done, total: steps.append((done, total))) == (
         DIGEST,
     )
     blob = blobs.path(DIGEST)
@@ -47,16 +59,16 @@ def test_a_copy_is_named_by_its_digest_and_read_only(blobs: Blobs, source: Path)
 
 
 def test_an_existing_blob_is_left_untouched(blobs: Blobs, source: Path) -> None:
-    blobs.put([source], mode="copy")
+    put(blobs, [source], mode="copy")
     before = blobs.path(DIGEST).stat()
-    blobs.put([source], mode="copy")
+    put(blobs, [source], mode="copy")
     after = blobs.path(DIGEST).stat()
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
     assert names(blobs) == {f"sha256-{DIGEST}"}
 
 
 def test_a_link_shares_the_file(blobs: Blobs, source: Path) -> None:
-    blobs.put([source], mode="link")
+    put(blobs, [source], mode="link")
     assert blobs.path(DIGEST).samefile(source)
     assert blobs.remove(blobs.path(DIGEST)) == 0
     assert source.read_bytes() == CONTENT
@@ -70,7 +82,7 @@ def test_a_link_across_disks_says_what_to_do(
 
     monkeypatch.setattr(Path, "hardlink_to", refuse)
     with pytest.raises(Conflict) as caught:
-        blobs.put([source], mode="link")
+        put(blobs, [source], mode="link")
     assert "--reference" in (caught.value.hint or "")
     assert names(blobs) == set()
 
@@ -81,7 +93,7 @@ def test_parts_keep_the_names_llama_cpp_looks_for(blobs: Blobs, tmp_path: Path) 
         part = tmp_path / f"x-0000{number}-of-00002.gguf"
         part.write_bytes(CONTENT + bytes([number]))
         parts.append(part)
-    digests = blobs.put(parts, mode="copy")
+    digests = put(blobs, parts, mode="copy")
     assert [hashlib.sha256(part.read_bytes()).hexdigest() for part in parts] == list(digests)
     first, second = (blobs.set_path(digests, number) for number in (1, 2))
     assert first.parent == second.parent
@@ -91,12 +103,18 @@ def test_parts_keep_the_names_llama_cpp_looks_for(blobs: Blobs, tmp_path: Path) 
     assert names(blobs) == set()
 
 
+def test_what_is_staged_and_not_adopted_goes(blobs: Blobs, source: Path) -> None:
+    with blobs.staged([source], mode="copy") as staged:
+        assert staged.digests == (DIGEST,)
+    assert names(blobs) == set()
+
+
 def test_a_cancelled_copy_leaves_nothing(blobs: Blobs, source: Path) -> None:
     def cancel(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        blobs.put([source], mode="copy", on_progress=cancel)
+        put(blobs, [source], mode="copy", on_progress=cancel)
     assert names(blobs) == set()
 
 
@@ -108,7 +126,7 @@ def test_a_disk_that_fills_midway_leaves_nothing(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(DiskFull):
-        blobs.put([source], mode="copy")
+        put(blobs, [source], mode="copy")
     assert names(blobs) == set()
 
 
@@ -130,7 +148,7 @@ def test_old_leftovers_are_swept_and_fresh_ones_kept(blobs: Blobs, source: Path)
         path.write_bytes(b"half")
     two_days_ago = time.time() - 2 * 86400
     os.utime(stale, (two_days_ago, two_days_ago))
-    blobs.put([source], mode="copy")
+    put(blobs, [source], mode="copy")
     assert names(blobs) == {fresh.name, f"sha256-{DIGEST}"}
 
 
