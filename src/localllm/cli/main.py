@@ -6,7 +6,6 @@ so ``localllm --version`` and ``localllm --help`` start nothing and import almos
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from importlib import import_module
@@ -41,6 +40,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "import": Verb("import_model", "Take a GGUF file into the store"),
         "rm": Verb("rm", "Remove a model from the store"),
         "fit": Verb("fit", "Which quantisation fits this machine, and how fast"),
+        "eval": Verb("evaluate", "What a quantisation loses, measured on a text"),
     },
     "What is running": {
         "load": Verb("load", "Load a model into memory"),
@@ -57,6 +57,8 @@ VERBS: dict[str, dict[str, Verb]] = {
     },
     "This machine and this installation": {
         "hw": Verb("hw", "Processors, memory and what is free"),
+        "bench": Verb("bench", "Measure how fast a model runs here"),
+        "engine": Verb("engine", "Engines here, and the right build for this machine"),
         "doctor": Verb("doctor", "Check the installation and say what to do"),
         "config": Verb("config", "Show and change settings"),
         "completions": Verb("completions", "Print a shell completion script"),
@@ -85,6 +87,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
+            import difflib
+
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=2, cutoff=0.55)
             meant = f" Did you mean {' or '.join(near)}?" if near else ""
             raise click.UsageError(f"There is no command {args[0]!r}.{meant}", ctx)

@@ -53,6 +53,16 @@ class Paths:
         return self.state_dir / "admin.key"
 
     @property
+    def builds_dir(self) -> Path:
+        """Builds of llama-cpp-python, side by side."""
+        return self.data_dir / "builds"
+
+    @property
+    def measurements_file(self) -> Path:
+        """Speeds measured here."""
+        return self.data_dir / "measurements.jsonl"
+
+    @property
     def service_log(self) -> Path:
         return self.log_dir / "service.log"
 

@@ -19,6 +19,28 @@ WHEEL_INDEX = "https://abetlen.github.io/llama-cpp-python/whl"
 CUDA_INDEXES: tuple[tuple[int, int], ...] = ((12, 5), (12, 4), (12, 3), (12, 2), (12, 1))
 
 
+_CUDA_OF_DRIVER: tuple[tuple[int, tuple[int, int]], ...] = (
+    (580, (13, 0)),
+    (570, (12, 8)),
+    (560, (12, 6)),
+    (555, (12, 5)),
+    (550, (12, 4)),
+    (545, (12, 3)),
+    (535, (12, 2)),
+    (530, (12, 1)),
+    (525, (12, 0)),
+)
+"""Newest CUDA that an NVIDIA driver branch runs: NVIDIA's CUDA toolkit release notes, table of driver versions."""
+
+
+def cuda_of_driver(driver: str | None) -> tuple[int, int] | None:
+    """The CUDA version that a driver such as ``550.54.14`` supports; None when it is older than CUDA 12 or unknown."""
+    branch = (driver or "").split(".")[0]
+    if not branch.isdigit():
+        return None
+    return next((cuda for first, cuda in _CUDA_OF_DRIVER if int(branch) >= first), None)
+
+
 class Backend(StrEnum):
     CPU = "cpu"
     CUDA = "cuda"
