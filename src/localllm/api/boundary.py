@@ -52,7 +52,7 @@ class Boundary:
             if started:
                 raise
             answer = error_response(error, hint_in_message=not is_control(scope["path"]))
-            if status == 413:
+            if status in (408, 413):
                 answer.headers["connection"] = "close"  # the rest of the body is not worth reading
             await answer(scope, receive, send_named)
 

@@ -282,7 +282,7 @@ async def test_json_modes_reach_the_engine(port: PortUnderTest) -> None:
     }
     body = (await port.chat(response_format={"type": "json_object"})).json()
     assert isinstance(json.loads(body["choices"][0]["message"]["content"]), dict)
-    assert port.engine.requests[-1].constraint == JsonObject()
+    assert isinstance(port.engine.requests[-1].constraint, JsonObject)
     asked = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
     body = (await port.chat(response_format=asked)).json()
     assert json.loads(body["choices"][0]["message"]["content"]) == {"n": 1}

@@ -45,7 +45,7 @@ class ChatCompletions:
             received=asked.received,
         )
         generation = Generation(
-            events=self._port.generate(call),
+            events=self._port.pipeline.generate(call),
             headers=headers,
             prepare=self._port.preparation(fields, asked.model),
             guard=guard,

@@ -37,7 +37,8 @@ class Completions:
         asked = self._port.asked(request, fields.model, headers, "cmpl-")
         requests = completion_generations(fields, asked.id)
         sources = [
-            self._port.generate(self._call(asked, each, stream=bool(fields.stream))) for each in requests
+            self._port.pipeline.generate(self._call(asked, each, stream=bool(fields.stream)))
+            for each in requests
         ]
         n = fields.n or 1
         generation = Generation(

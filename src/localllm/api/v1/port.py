@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import TypeVar, cast
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -14,9 +14,7 @@ from localllm.api.body import read_json
 from localllm.api.v1.parameters import ignored_fields, keep_alive_seconds
 from localllm.core.control import LoadRequest
 from localllm.core.errors import BadName, BadRequest, ModelNotFound
-from localllm.core.generation import Event
 from localllm.core.openai import GenerationFields
-from localllm.service.pipeline import Call
 from localllm.service.runtime import Runtime
 
 T = TypeVar("T", bound=Struct)
@@ -98,11 +96,6 @@ class Port:
             )
 
         return prepare
-
-    def generate(self, call: Call) -> AsyncGenerator[Event, None]:
-        """The events of a call; closing the generator is what cancels it."""
-        # the pipeline's iterators are generators; its signature promises only the wider type
-        return cast("AsyncGenerator[Event, None]", self.pipeline.generate(call))
 
     def _require_model(self, name: str) -> None:
         try:
