@@ -41,6 +41,9 @@ def start_import(tasks: Tasks, store: Store, request: ImportRequest, on_done: Ca
                 mode=request.mode,
                 chat_template=request.chat_template,
                 stop=request.stop,
+                sampling=request.sampling,
+                licence=request.licence,
+                source=request.source,
                 on_progress=on_progress,
             )
         finally:
