@@ -19,4 +19,4 @@ def command(model: str | None, remote: Remote) -> int:
         raise click.UsageError("A chat needs a terminal; in a script, use: localllm run MODEL PROMPT")
     from localllm.cli.app import open_app
 
-    return open_app(remote, screen="chat", model=model)
+    return open_app(remote, model=model)

@@ -13,6 +13,8 @@ from localllm.cli.progress import ProgressLine
 from localllm.cli.session import Remote, call, json_option, remote_options
 
 if TYPE_CHECKING:
+    from typing import TextIO
+
     from localllm.client.client import Client
     from localllm.core.control import ImportRequest, ModelDetail
 
@@ -39,7 +41,7 @@ def command(
     file: Path,
     name: str | None,
     mode: str | None,
-    template: click.utils.LazyFile | None,
+    template: TextIO | None,
     stop: tuple[str, ...],
     as_json: bool,
     remote: Remote,
@@ -80,7 +82,12 @@ def _readable(file: Path) -> Path:
 
 
 async def import_showing_progress(client: Client, request: ImportRequest) -> ModelDetail:
-    """Import, with a line on stderr that says how far it is; the model that came of it."""
+    """Import, with a line on stderr that says how far it is; the model that came of it.
+
+    Raises what ended the import: GGUFError, Conflict, DiskFull …
+    """
+    from localllm.core.control import TaskPhase
+    from localllm.core.errors import from_code
     from localllm.core.units import format_bytes
 
     with ProgressLine() as line:
@@ -89,4 +96,8 @@ async def import_showing_progress(client: Client, request: ImportRequest) -> Mod
         async for task in client.follow_task(task):  # noqa: B020 - each step is the task, further on
             fraction = task.done / task.total if task.total else None
             line.show(f"Importing {format_bytes(task.total or 0)}", fraction)
+    if task.phase is not TaskPhase.DONE:
+        raise from_code(
+            task.error_code or "cancelled", task.error or "The import was cancelled.", hint=task.hint
+        )
     return await client.model(task.result or request.name or "")

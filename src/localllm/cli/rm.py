@@ -19,14 +19,16 @@ from localllm.cli.session import Remote, call, json_option, remote_options
 @remote_options
 def command(models: tuple[str, ...], force: bool, yes: bool, as_json: bool, remote: Remote) -> None:
     """Remove MODELs from the store. A file that was imported with --reference stays where it is."""
+    for name in models:
+        _remove(name, remote, force=force, ask=not yes and sys.stdin.isatty(), as_json=as_json)
+
+
+def _remove(name: str, remote: Remote, *, force: bool, ask: bool, as_json: bool) -> None:
     from localllm.core.units import format_bytes
 
-    for name in models:
-        summary = call(remote, lambda client, name=name: client.model(name)).summary
-        if not yes and sys.stdin.isatty():
-            click.confirm(
-                f"Remove {summary.name} ({format_bytes(summary.size_bytes)})?", abort=True, err=True
-            )
-        removed = call(remote, lambda client, name=summary.name: client.remove_model(name, force=force))
-        text = f"Removed {removed.name}; {format_bytes(removed.freed_bytes)} are free again."
-        emit(Result("removed", removed, lambda text=text: iter([text])), as_json=as_json)
+    summary = call(remote, lambda client: client.model(name)).summary
+    if ask:
+        click.confirm(f"Remove {summary.name} ({format_bytes(summary.size_bytes)})?", abort=True, err=True)
+    removed = call(remote, lambda client: client.remove_model(summary.name, force=force))
+    text = f"Removed {removed.name}; {format_bytes(removed.freed_bytes)} are free again."
+    emit(Result("removed", removed, lambda: iter([text])), as_json=as_json)

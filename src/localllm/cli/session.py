@@ -5,7 +5,6 @@ The client and everything under it is imported inside, so that a verb's ``--help
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -66,5 +65,7 @@ def call(remote: Remote, work: Callable[[Client], Awaitable[T]], *, start: bool 
         client = await connect(resolve_paths(), host=remote.host, key=remote.key, start=start)
         async with client:
             return await work(client)
+
+    import asyncio  # 25 ms that no --help needs to wait for
 
     return asyncio.run(session())
