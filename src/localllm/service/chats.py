@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 
 from msgspec.structs import replace
 
@@ -34,6 +35,7 @@ from localllm.service.replies import Reply, write_reply
 NEW_TITLE = "New chat"
 _TITLE_LENGTH = 60
 _MAX_CONTENT_CHARS = 4_000_000
+_ENDED_KEPT = 32
 
 
 class Chats:
@@ -52,6 +54,7 @@ class Chats:
         self._background = background
         self._on_change = on_change
         self._replies: dict[str, Reply] = {}
+        self._ended: dict[str, Reply] = {}
 
     # ------------------------------------------------------------ the list and the tree
 
@@ -169,21 +172,32 @@ class Chats:
         await self._end_replies(chat_id)
         return await self.detail(chat_id)
 
-    async def watch(self, chat_id: str, message_id: str | None = None) -> AsyncIterator[ReplyEvent]:
+    async def watch(
+        self, chat_id: str, message_id: str | None = None
+    ) -> AsyncGenerator[ReplyEvent | None, None]:
         """A reply from its beginning to its end; one that has ended already is given whole.
 
-        ``message_id`` None = the chat's leaf. Raises NotFound.
+        ``message_id`` None = the chat's leaf. None is yielded in a long silence. Raises NotFound.
         """
         chat = await self._store.get(chat_id)
         wanted = message_id or chat.leaf_id or ""
-        reply = self._replies.get(wanted)
+        # who attaches a moment too late still gets the code and the hint of a failure
+        reply = self._replies.get(wanted) or self._ended.get(wanted)
         if reply is not None:
-            async for event in reply.watch():
-                yield event
+            async with aclosing(reply.watch()) as events:
+                async for event in events:
+                    yield event
             return
         message = _find(await self._store.messages(chat_id), wanted)
         yield ReplyEvent(kind="so_far", message=message)
         yield ReplyEvent(kind="done", message=message)
+
+    async def check_watchable(self, chat_id: str, message_id: str | None) -> None:
+        """Raise NotFound now, while the answer can still have a status, rather than in the stream."""
+        chat = await self._store.get(chat_id)
+        wanted = message_id or chat.leaf_id or ""
+        if wanted not in self._replies:
+            _find(await self._store.messages(chat_id), wanted)
 
     async def _begin_reply(
         self, chat: StoredChat, path: Sequence[ChatMessage], *, new: Sequence[ChatMessage]
@@ -229,7 +243,9 @@ class Chats:
     def _close(self, reply: Reply, error: LocalLLMError | None) -> None:
         message = reply.end(error)
         self._store.finish_soon(reply.chat_id, message)
-        del self._replies[message.id]
+        self._ended[message.id] = self._replies.pop(message.id)
+        if len(self._ended) > _ENDED_KEPT:
+            del self._ended[next(iter(self._ended))]
         self._list_changed()
 
     async def _end_replies(self, chat_id: str) -> None:

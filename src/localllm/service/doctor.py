@@ -52,7 +52,7 @@ async def examine(runtime: Runtime) -> DoctorReport:
 
 
 def _configuration(runtime: Runtime) -> Check:
-    problems = runtime.loaded_settings.problems
+    problems = runtime.configuration.problems
     if problems:
         return Check(
             name="configuration", state="failed", message="; ".join(map(str, problems)), hint=problems[0].hint

@@ -8,7 +8,7 @@ watcher that does not keep up loses its queue and gets a snapshot instead, so it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 
 from localllm.core.control import Section, State, StateDelta
 from localllm.service.background import Background
@@ -65,8 +65,11 @@ class StateHub:
         """Everything, read now."""
         return State(**{_FIELDS[section]: read() for section, read in self._readers.items()})  # type: ignore[arg-type]
 
-    async def watch(self) -> AsyncIterator[State | StateDelta]:
-        """The snapshot, then deltas for as long as the caller stays and the service lives."""
+    async def watch(self, *, quiet_s: float = 15.0) -> AsyncGenerator[State | StateDelta | None, None]:
+        """The snapshot, then deltas for as long as the caller stays and the service lives.
+
+        None after each ``quiet_s`` seconds without a change, so that a stream can show that it is alive.
+        """
         queue: asyncio.Queue[StateDelta | None] = asyncio.Queue(_QUEUED_DELTAS)
         self._watchers.add(queue)
         self._start()
@@ -74,11 +77,13 @@ class StateHub:
         try:
             yield self.state()
             while not self._closed:
-                delta = await queue.get()
-                if delta is None:
-                    yield self.state()
+                try:
+                    async with asyncio.timeout(quiet_s):
+                        delta = await queue.get()
+                except TimeoutError:
+                    yield None
                 else:
-                    yield delta
+                    yield delta or self.state()
         finally:
             self._watchers.discard(queue)
             self.on_watchers()

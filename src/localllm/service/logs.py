@@ -78,7 +78,7 @@ def logging_to(path: Path, level: str) -> Iterator[None]:
     before, logging.raiseExceptions = root.level, False
     root.addHandler(handler)
     root.setLevel(level.upper())
-    for noisy in ("httpx", "httpcore", "uvicorn.access", "asyncio"):
+    for noisy in ("httpx", "httpcore", "uvicorn", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     listener.start()
     try:

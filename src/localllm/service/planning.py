@@ -8,6 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from localllm.core.control import LoadRequest
+from localllm.core.facts import ModelFacts
 from localllm.core.launch import LaunchPlan
 from localllm.core.machine import Device
 from localllm.hub.store import StoredModel
@@ -26,6 +27,10 @@ class Planned(Struct, frozen=True, kw_only=True):
 class Planning(Protocol):
     async def devices(self) -> tuple[Device, ...]:
         """The machine's devices with what is free on them now."""
+        ...
+
+    async def facts(self, model: StoredModel) -> ModelFacts:
+        """The figures in the model's header. Raises GGUFError."""
         ...
 
     async def plan(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Literal
 
@@ -135,8 +135,8 @@ class Reply:
             reasoning="".join(self._reasoning) if self._reasoning else None,
         )
 
-    async def watch(self) -> AsyncIterator[ReplyEvent]:
-        """First everything so far, then what is added, then the end."""
+    async def watch(self, *, quiet_s: float = 15.0) -> AsyncGenerator[ReplyEvent | None, None]:
+        """First everything so far, then what is added, then the end; None after ``quiet_s`` seconds of silence."""
         changed = asyncio.Event()
         self._changed.add(changed)
         try:
@@ -153,7 +153,12 @@ class Reply:
                     status = self._status
                     yield ReplyEvent(kind="status", status=status)
                 else:
-                    await changed.wait()
+                    try:
+                        async with asyncio.timeout(quiet_s):
+                            await changed.wait()
+                    except TimeoutError:
+                        yield None
+                        continue
                     changed.clear()
                     await asyncio.sleep(_FRAME_S)  # a frame's worth of tokens goes out as one event
         finally:

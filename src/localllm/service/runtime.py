@@ -31,6 +31,7 @@ from localllm.service.background import Background
 from localllm.service.catalogue import Catalogue
 from localllm.service.chat_store import ChatStore
 from localllm.service.chats import Chats
+from localllm.service.configuration import Configuration
 from localllm.service.database import Database
 from localllm.service.events import StateHub
 from localllm.service.history import HistoryRing
@@ -60,7 +61,7 @@ class Runtime:
     """What the port and the control namespace are built on."""
 
     paths: Paths
-    loaded_settings: LoadedSettings
+    configuration: Configuration
     identity: Identity
     admin_key: str
     background: Background
@@ -85,11 +86,21 @@ class Runtime:
 
     @property
     def settings(self) -> Settings:
-        return self.loaded_settings.settings
+        return self.configuration.settings
+
+    def models_changed(self) -> None:
+        """Say that the store has another content now."""
+        self.catalogue.forget()
+        self.hub.touch(Section.MODELS)
 
     async def drain(self) -> None:
-        """Let open requests end, as ``shutdown`` was asked to; the parts close when ``open_runtime`` is left."""
-        await self.shutdown.drain(self.manager, self.activity, self.hub)
+        """Let open requests end, as ``shutdown`` was asked to, and end the rest with an error their clients see.
+
+        The parts close when ``open_runtime`` is left.
+        """
+        await self.shutdown.drain(self.manager, self.activity)
+        await self.manager.close()
+        self.hub.close()
 
 
 @asynccontextmanager
@@ -216,7 +227,7 @@ async def open_runtime(
         stack.callback(remove_identity, paths)
         yield Runtime(
             paths=paths,
-            loaded_settings=loaded,
+            configuration=Configuration(paths, loaded),
             identity=identity,
             admin_key=admin_key,
             background=background,

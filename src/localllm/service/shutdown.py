@@ -6,7 +6,6 @@ import asyncio
 import logging
 
 from localllm.service.activity import Activity
-from localllm.service.events import StateHub
 from localllm.service.manager import Manager
 
 log = logging.getLogger(__name__)
@@ -18,10 +17,12 @@ class Shutdown:
     def __init__(self, *, drain_s: float) -> None:
         self.requested = asyncio.Event()
         self.drain_s = drain_s
+        self.restart = False
         self._draining: asyncio.Timeout | None = None
 
-    def request(self, drain_s: float | None = None) -> None:
-        """Stop soon. Asked a second time, stop now."""
+    def request(self, drain_s: float | None = None, *, restart: bool = False) -> None:
+        """Stop soon, and with ``restart`` start again. Asked a second time, stop now."""
+        self.restart = self.restart or restart
         if self.requested.is_set():
             self.drain_s = 0.0
             if self._draining is not None:
@@ -30,7 +31,7 @@ class Shutdown:
             self.drain_s = drain_s
         self.requested.set()
 
-    async def drain(self, manager: Manager, activity: Activity, hub: StateHub) -> None:
+    async def drain(self, manager: Manager, activity: Activity) -> None:
         """Admit nothing more and wait for open requests, at most ``drain_s`` seconds from now."""
         manager.stop_admitting()
         try:
@@ -38,4 +39,3 @@ class Shutdown:
                 await activity.quiet.wait()
         except TimeoutError:
             log.warning("requests cut off by the stop", extra={"requests": len(activity.open)})
-        hub.close()

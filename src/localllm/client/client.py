@@ -1,0 +1,252 @@
+"""Everything the service can be asked over its control namespace, typed: what the terminal app and the verbs use.
+
+Each method is one route of ``core/control.py`` and raises what the service raised there. ``connect.py`` finds or
+starts a service and gives one of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from types import TracebackType
+from typing import Self, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from localllm.client.transport import PATIENT, Transport, decode_error
+from localllm.core.control import (
+    ChatDetail,
+    ChatList,
+    ChatPatch,
+    ConfigChange,
+    ConfigView,
+    DoctorReport,
+    FitTable,
+    History,
+    Identity,
+    ImportRequest,
+    InstanceState,
+    LoadRequest,
+    ModelDetail,
+    ModelList,
+    RegenerateRequest,
+    Removed,
+    ReplyEvent,
+    RequestList,
+    RequestRecord,
+    SendRequest,
+    Sent,
+    ShutdownRequest,
+    State,
+    StateDelta,
+    Task,
+    TaskPhase,
+    UnloadRequest,
+)
+from localllm.core.errors import NotRunning
+from localllm.core.machine import Machine
+
+T = TypeVar("T")
+
+_ENDED = (TaskPhase.DONE, TaskPhase.FAILED, TaskPhase.CANCELLED)
+
+
+class Client:
+    """One service, local or remote; an async context manager."""
+
+    def __init__(self, base_url: str, key: str | None = None) -> None:
+        self.base_url = base_url
+        self.key = key
+        self._transport = Transport(base_url, key)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    # ------------------------------------------------------------ the service
+
+    async def identity(self) -> Identity:
+        return await self._get(Identity, "/identity")
+
+    async def state(self) -> State:
+        return await self._get(State, "/state")
+
+    async def events(self) -> AsyncGenerator[State | StateDelta, None]:
+        """A snapshot, then what changes, until the service ends it (returns) or the line is lost (NotRunning)."""
+        async with aclosing(self._transport.events("GET", _PREFIX + "/events")) as events:
+            async for event in events:
+                shape: type[State | StateDelta] = State if event.name == "snapshot" else StateDelta
+                yield msgspec.json.decode(event.data, type=shape)
+
+    async def hardware(self) -> Machine:
+        return await self._get(Machine, "/hardware")
+
+    async def history(self, seconds: float = 300.0) -> History:
+        return await self._get(History, "/history", seconds=seconds)
+
+    async def requests(self, *, limit: int = 100, before: float | None = None) -> RequestList:
+        return await self._get(RequestList, "/requests", limit=limit, before=before)
+
+    async def request(self, request_id: str) -> RequestRecord:
+        return await self._get(RequestRecord, f"/requests/{_path(request_id)}")
+
+    async def config(self) -> ConfigView:
+        return await self._get(ConfigView, "/config")
+
+    async def set_config(self, change: ConfigChange) -> ConfigView:
+        return await self._send(ConfigView, "PUT", "/config", change)
+
+    async def doctor(self) -> DoctorReport:
+        return await self._get(DoctorReport, "/doctor")
+
+    async def logs(self, *, lines: int = 200) -> str:
+        return await self._transport.text(_PREFIX + "/logs", query={"lines": lines})
+
+    async def shutdown(self, request: ShutdownRequest) -> Identity:
+        """Ask the service to stop; returns at once, while it drains."""
+        return await self._send(Identity, "POST", "/shutdown", request)
+
+    # ------------------------------------------------------------ models
+
+    async def models(self) -> ModelList:
+        return await self._get(ModelList, "/models")
+
+    async def model(self, name: str) -> ModelDetail:
+        return await self._get(ModelDetail, f"/models/{_path(name)}")
+
+    async def remove_model(self, name: str, *, force: bool = False) -> Removed:
+        path = f"{_PREFIX}/models/{_path(name)}"
+        return await self._transport.call(Removed, "DELETE", path, query={"force": int(force)})
+
+    async def import_model(self, request: ImportRequest) -> Task:
+        """Begin an import; ``follow_task`` tells how it goes."""
+        return await self._send(Task, "POST", "/import", request)
+
+    async def follow_task(self, task: Task) -> AsyncIterator[Task]:
+        """The task each time it changes, to its end. The last one may be failed: its ``error`` says why.
+
+        Raises:
+            NotRunning: the service ended before the task did.
+        """
+        async with aclosing(self.events()) as events:
+            async for event in events:
+                now = next((t for t in event.tasks or () if t.id == task.id), None)
+                if now is not None and now != task:
+                    task = now
+                    yield task
+                if task.phase in _ENDED:
+                    return
+        raise NotRunning("The service ended before the task did.", hint="See why with: localllm logs")
+
+    async def fit(
+        self,
+        model: str,
+        *,
+        context_length: int | None = None,
+        kv_type: str | None = None,
+        parallel: int | None = None,
+    ) -> FitTable:
+        return await self._get(
+            FitTable, "/fit", model=model, context_length=context_length, kv_type=kv_type, parallel=parallel
+        )
+
+    async def load(
+        self, request: LoadRequest, on_progress: Callable[[Task], None] | None = None
+    ) -> InstanceState:
+        """Load a model and return when it is ready; ``on_progress`` hears how far it is (a task in percent)."""
+        path = _PREFIX + "/load"
+        async with aclosing(
+            self._transport.events("POST", path, body=request, query={"stream": 1})
+        ) as events:
+            async for event in events:
+                if event.name == "instance":
+                    return msgspec.json.decode(event.data, type=InstanceState)
+                if event.name == "error":
+                    raise decode_error(event.data)
+                if on_progress is not None:
+                    on_progress(msgspec.json.decode(event.data, type=Task))
+        raise NotRunning("The service ended while the model was loading.", hint="localllm logs")
+
+    async def unload(self, request: UnloadRequest) -> InstanceState:
+        return await self._send(InstanceState, "POST", "/unload", request)
+
+    # ------------------------------------------------------------ chats
+
+    async def chats(self, query: str | None = None) -> ChatList:
+        return await self._get(ChatList, "/chats", query=query)
+
+    async def create_chat(self, patch: ChatPatch) -> ChatDetail:
+        return await self._send(ChatDetail, "POST", "/chats", patch)
+
+    async def chat(self, chat_id: str) -> ChatDetail:
+        return await self._get(ChatDetail, f"/chats/{_path(chat_id)}")
+
+    async def update_chat(self, chat_id: str, patch: ChatPatch) -> ChatDetail:
+        return await self._send(ChatDetail, "PATCH", f"/chats/{_path(chat_id)}", patch)
+
+    async def delete_chat(self, chat_id: str) -> Removed:
+        return await self._transport.call(Removed, "DELETE", f"{_PREFIX}/chats/{_path(chat_id)}")
+
+    async def send(self, chat_id: str, request: SendRequest) -> Sent:
+        return await self._send(Sent, "POST", f"/chats/{_path(chat_id)}/send", request)
+
+    async def regenerate(self, chat_id: str, request: RegenerateRequest) -> Sent:
+        return await self._send(Sent, "POST", f"/chats/{_path(chat_id)}/regenerate", request)
+
+    async def stop(self, chat_id: str) -> ChatDetail:
+        return await self._send(ChatDetail, "POST", f"/chats/{_path(chat_id)}/stop", {})
+
+    async def reply_stream(
+        self, chat_id: str, message_id: str | None = None
+    ) -> AsyncGenerator[ReplyEvent, None]:
+        """The reply so far, then its growth; ends after ``done`` or ``error``."""
+        path = f"{_PREFIX}/chats/{_path(chat_id)}/stream"
+        async with aclosing(self._transport.events("GET", path, query={"message_id": message_id})) as events:
+            async for event in events:
+                yield msgspec.json.decode(event.data, type=ReplyEvent)
+
+    async def export(self, chat_id: str) -> str:
+        return await self._transport.text(f"{_PREFIX}/chats/{_path(chat_id)}/export")
+
+    # ------------------------------------------------------------ the port
+
+    async def stream_completion(self, body: dict[str, object]) -> AsyncGenerator[dict[str, object], None]:
+        """Chunks of ``POST /v1/chat/completions`` with ``stream``, as any OpenAI client gets them.
+
+        Raises:
+            LocalLLMError: what the port answered, before or in the stream.
+        """
+        path = "/v1/chat/completions"
+        async with aclosing(self._transport.events("POST", path, body={**body, "stream": True})) as events:
+            async for event in events:
+                if event.data == "[DONE]":
+                    return
+                chunk = msgspec.json.decode(event.data, type=dict[str, object])
+                if "error" in chunk:
+                    raise decode_error(msgspec.json.encode(chunk["error"]).decode())
+                yield chunk
+        raise NotRunning("The stream ended before the answer did.", hint="localllm logs")
+
+    # ------------------------------------------------------------ how
+
+    async def _get(self, shape: type[T], path: str, **query: object) -> T:
+        return await self._transport.call(shape, "GET", _PREFIX + path, query=query)
+
+    async def _send(self, shape: type[T], method: str, path: str, body: object) -> T:
+        return await self._transport.call(shape, method, _PREFIX + path, body=body, timeout=PATIENT)
+
+
+_PREFIX = "/localllm"
+
+
+def _path(part: str) -> str:
+    """Safe inside a path; ``/`` and ``:`` stay, since model names have them."""
+    return quote(part, safe="/:")
