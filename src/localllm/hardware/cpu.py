@@ -50,7 +50,7 @@ def processor(asker: Asker, book: EvidenceBook, *, cpus_granted: float | None) -
         return _linux(asker, book, cpus_granted)
     figures = psutil_figures(asker)
     return Processor(
-        name=asker.environment("PROCESSOR_IDENTIFIER") or asker.architecture or "CPU",
+        name=_tidy(figures.get("name") or asker.architecture or "CPU"),
         vendor=None,
         cores=book.first("cores", Answer("psutil", _positive(figures.get("physical")))),
         performance_cores=None,
@@ -83,6 +83,7 @@ def _linux(asker: Asker, book: EvidenceBook, cpus_granted: float | None) -> Proc
         "name",
         Answer("/proc/cpuinfo model name", first.get("model name") or None),
         Answer("/proc/device-tree/model", board or None),
+        Answer("DMI product_name", asker.text("/sys/class/dmi/id/product_name") or None),
         Answer("uname", asker.architecture or None),
     )
     flags = (first.get("flags") or first.get("Features") or "").lower().split()

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from localllm.core.device_table import DeviceRow, match_device
+from localllm.core.device_table import DeviceClass, DeviceRow, match_device
 from localllm.core.errors import HardwareError
-from localllm.core.machine import Device, DeviceKind, Machine
+from localllm.core.machine import Device, DeviceKind, Evidence, Machine
 from localllm.hardware.amd import probe_amd
 from localllm.hardware.apple import probe_apple
 from localllm.hardware.asking import Asker, LiveAsker, RawAnswers, ReplayAsker, merge_answers
@@ -30,6 +30,8 @@ from localllm.hardware.overrides import apply_overrides
 from localllm.hardware.surroundings import container_name, is_wsl
 
 Probe = Callable[[Scene], Found]
+
+_MEASURED = "measured: copy and read"
 
 GPU_PROBES: Mapping[str, Probe] = {
     "NVIDIA": probe_nvidia,
@@ -124,7 +126,18 @@ def _merge(cpu: Device, found: Mapping[str, object], problems: list[str]) -> tup
             gpus.append(structs.replace(device, id=f"{kind}{number}"))
         evidence.extend(outcome.host_evidence)
         problems.extend(outcome.problems)
-    return (structs.replace(cpu, evidence=tuple(evidence)), *gpus)
+    return (_share_bandwidth(structs.replace(cpu, evidence=tuple(evidence)), gpus), *gpus)
+
+
+def _share_bandwidth(cpu: Device, gpus: Sequence[Device]) -> Device:
+    """Give the CPU the bandwidth of memory it shares with a GPU, whose name says more, unless it was measured."""
+    shared = next((gpu for gpu in gpus if gpu.unified and gpu.bandwidth_gb_per_s is not None), None)
+    field = "bandwidth_gb_per_s"
+    if shared is None or any(e.used and e.field == field and e.source == _MEASURED for e in cpu.evidence):
+        return cpu
+    others = tuple(structs.replace(e, used=False) if e.field == field else e for e in cpu.evidence)
+    own = Evidence(field, f"shared with {shared.id}", str(shared.bandwidth_gb_per_s), True)
+    return structs.replace(cpu, bandwidth_gb_per_s=shared.bandwidth_gb_per_s, evidence=(*others, own))
 
 
 class _Host(Struct, frozen=True, kw_only=True):
@@ -148,10 +161,11 @@ def _host(asker: Asker, table: tuple[DeviceRow, ...], measured_gb_per_s: float |
     planned_total = memory.total_bytes if limit is None else limit
     margin = host_margin_bytes(planned_total)
     book.first("margin_bytes", Answer("5 %, 384 MiB to 2 GiB", margin))
-    row = match_device(cpu.name, table, memory_bytes=memory.total_bytes)
+    processors = [row for row in table if row.device_class in (DeviceClass.CPU, DeviceClass.UNIFIED)]
+    row = match_device(cpu.name, processors, memory_bytes=memory.total_bytes)
     bandwidth = book.first(
         "bandwidth_gb_per_s",
-        Answer("measured: copy and read", measured_gb_per_s),
+        Answer(_MEASURED, measured_gb_per_s),
         Answer("device table", row.bandwidth_gb_per_s if row else None, row.name if row else None),
     )
     device = Device(

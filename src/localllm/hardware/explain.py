@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from localllm.core.machine import Device, Evidence, Machine
+from localllm.core.machine import Device, DeviceKind, Evidence, Machine
 from localllm.core.units import format_bytes
 
 _FIELD_WORDS = {
@@ -26,7 +26,7 @@ def report(machine: Machine) -> str:
     """A few lines per device: what it is, what can be planned with, and who holds the rest."""
     lines = [_headline(machine)]
     for device in machine.devices:
-        lines += ["", *_device_lines(device)]
+        lines += ["", *_device_lines(device, machine)]
     if machine.problems:
         lines += ["", "Problems", *(f"  {problem}" for problem in machine.problems)]
     return "\n".join(lines) + "\n"
@@ -36,7 +36,7 @@ def explain(machine: Machine) -> str:
     """The report, and under each device every source that was asked: ``*`` marks the answer that was used."""
     lines = [_headline(machine)]
     for device in machine.devices:
-        lines += ["", *_device_lines(device), *_evidence_lines(device)]
+        lines += ["", *_device_lines(device, machine), *_evidence_lines(device)]
     lines += ["", "Problems", *(f"  {problem}" for problem in machine.problems or ("none",))]
     return "\n".join(lines) + "\n"
 
@@ -52,9 +52,9 @@ def _headline(machine: Machine) -> str:
     return " · ".join(parts)
 
 
-def _device_lines(device: Device) -> Iterator[str]:
+def _device_lines(device: Device, machine: Machine) -> Iterator[str]:
     yield f"{device.id}  {device.name}"
-    yield f"  memory     {_memory(device)}"
+    yield f"  memory     {_memory(device, machine.memory_limit_bytes)}"
     details = [
         f"{device.bandwidth_gb_per_s:.0f} GB/s" if device.bandwidth_gb_per_s is not None else None,
         _cores(device),
@@ -74,8 +74,10 @@ def _device_lines(device: Device) -> Iterator[str]:
         yield f"  held by    {len(device.holders) - _LARGEST_HOLDERS} more"
 
 
-def _memory(device: Device) -> str:
+def _memory(device: Device, limit_bytes: int | None) -> str:
     total = "unknown" if device.total_bytes is None else format_bytes(device.total_bytes)
+    if device.kind is DeviceKind.CPU and limit_bytes is not None:
+        total = f"{format_bytes(limit_bytes)} allowed ({total} in the machine)"
     if device.free_bytes is None:
         return f"{total} in total, free unknown: nothing is planned on it"
     plan = format_bytes(device.usable_bytes)
@@ -86,7 +88,8 @@ def _memory(device: Device) -> str:
 def _cores(device: Device) -> str | None:
     if device.cores is None:
         return None
-    unit = "core" if device.cores == 1 else "cores"
+    gpu = device.kind is DeviceKind.GPU
+    unit = "compute units" if gpu and device.vendor == "AMD" else "GPU cores" if gpu else "cores"
     parts = [f"{device.cores} {unit}"]
     if device.performance_cores is not None and device.performance_cores != device.cores:
         parts.append(f"{device.performance_cores} fast")

@@ -14,8 +14,14 @@ from localllm.hardware.parsing import LARGEST_MEMORY_BYTES, colon_kilobytes, col
 
 _PAGE_SIZE = re.compile(r"page size of (\d{1,9}) bytes", re.ASCII)
 
-_PSUTIL_PROGRAM = """
+_PSUTIL_PROGRAM = r"""
 import psutil
+try:
+    import winreg
+    key = winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"HARDWARE\DESCRIPTION\System\CentralProcessor\0")
+    print("name:", winreg.QueryValueEx(key, "ProcessorNameString")[0])
+except (ImportError, OSError):
+    pass
 memory = psutil.virtual_memory()
 print("total:", memory.total)
 print("available:", memory.available)
@@ -99,7 +105,7 @@ def _psutil(asker: Asker, book: EvidenceBook) -> HostMemory:
 
 
 def psutil_figures(asker: Asker) -> dict[str, str]:
-    """What psutil knows, for systems without a reader of their own: total, available, physical, logical."""
+    """What psutil knows, for systems without a reader of their own: name, total, available, physical, logical."""
     return colon_values(asker.output("psutil", (sys.executable, "-c", _PSUTIL_PROGRAM)))
 
 

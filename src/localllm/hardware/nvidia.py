@@ -55,7 +55,8 @@ def probe_nvidia(scene: Scene) -> Found:
         jetson = _jetson(scene)
         if jetson.devices:
             return jetson
-        return Found(problems=(f"NVIDIA: NVML says {answers.error!r}. Run nvidia-smi to see more.",))
+        said = answers.error.rstrip(".")
+        return Found(problems=(f"NVIDIA: NVML says: {said}. Run nvidia-smi to see more.",))
     return _cards(scene, answers)
 
 
@@ -153,6 +154,7 @@ def _holders(asker: Asker, card: NvmlDevice) -> tuple[Holder, ...]:
             bytes=plausible_bytes(process.bytes),
         )
         for process in card.processes
+        if process.pid > 0  # WSL names processes of Windows with a 0
     ]
     return tuple(sorted(holders, key=lambda holder: -(holder.bytes or 0)))
 

@@ -13,8 +13,12 @@ from types import TracebackType
 from typing import Self
 
 from localllm.core.machine import Device, DeviceKind, DeviceSample, Machine
+from localllm.hardware.gauges.amd import AmdGauge
+from localllm.hardware.gauges.apple import AppleGauge
 from localllm.hardware.gauges.base import Gauge
 from localllm.hardware.gauges.cpu import LinuxCpuGauge
+from localllm.hardware.gauges.intel import IntelGauge
+from localllm.hardware.gauges.jetson import JetsonGauge
 
 _PATIENCE_S = 0.25
 
@@ -73,11 +77,21 @@ def _gauge(device: Device, machine: Machine) -> Gauge | None:
         from localllm.hardware.gauges.psutil_cpu import PsutilCpuGauge
 
         return PsutilCpuGauge(device)
+    return _gpu_gauge(device)
+
+
+def _gpu_gauge(device: Device) -> Gauge | None:
     if device.vendor == "NVIDIA" and device.address is not None:
         from localllm.hardware.gauges.nvidia import NvidiaGauge
 
         return NvidiaGauge(device)
-    return None
+    if device.vendor == "NVIDIA":
+        return JetsonGauge(device)
+    if device.vendor == "AMD":
+        return AmdGauge(device)
+    if device.vendor == "Intel":
+        return IntelGauge(device)
+    return AppleGauge(device) if device.vendor == "Apple" else None
 
 
 class _Watched:
