@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 from msgspec import structs
 
-from localllm.core import families
-from localllm.core.facts import ModelFacts
-from localllm.core.gguf import TensorInfo
+from localllm.core.facts import ModelFacts, facts_from_header
+from localllm.core.gguf import GGUFHeader, TensorInfo
 from localllm.core.quant import BITS_PER_WEIGHT
 from localllm.core.quant_mix import RECIPES, MixTarget, Shape, known_mix, mixed, tensor_bytes
-from localllm.core.shapes import Figures, tensor_shapes
+from localllm.core.shapes import Figures, header_values, tensor_shapes
 
 _HEADER_BYTES: Final = 6 << 20
 """What a header with a usual tokenizer takes in the file."""
@@ -51,17 +49,18 @@ def facts_from_figures(
     Raises:
         KeyError: no recipe for ``quant``.
     """
-    shapes = tensor_shapes(figures)
-    heads, keys = (figures.n_head,) * figures.n_layer, (figures.keys,) * figures.n_layer
-    latent = figures.latent is not None
-    if figures.latent is not None:
-        _, rank, rope, _, _ = figures.latent
-        keys, dim_k, dim_v = (1,) * figures.n_layer, rank + rope, rank
-    else:
-        dim_k, dim_v = figures.width, figures.width_v
-    recurrent = families.recurrent_layers(figures.architecture, keys, figures.attention_interval)
-    window = families.SLIDING_WINDOWS.get(figures.architecture)
-    sliding = figures.sliding_window if window is not None else None
+    header = header_from_figures(figures, quant, name=name, importance_matrix=importance_matrix)
+    return structs.replace(facts_from_header(header), quant=quant)
+
+
+def header_from_figures(
+    figures: Figures, quant: str, *, name: str | None = None, importance_matrix: bool = False
+) -> GGUFHeader:
+    """The header a GGUF of this model would have, tokenizer apart; llama.cpp accepts it for a simulation.
+
+    Raises:
+        KeyError: no recipe for ``quant``.
+    """
     target = MixTarget(
         architecture=figures.architecture,
         n_layer=figures.n_layer,
@@ -70,47 +69,19 @@ def facts_from_figures(
         tied_embeddings=figures.tied_embeddings,
         importance_matrix=importance_matrix,
     )
-    tensors = _typed(shapes, quant, target, None)
+    tensors = _typed(tensor_shapes(figures), quant, target, None)
     size = sum(tensor.size_bytes for tensor in tensors)
-    return ModelFacts(
-        architecture=figures.architecture,
-        name=name,
-        quant=quant,
-        size_bytes=size + _HEADER_BYTES,
-        parameters=sum(math.prod(shape.shape) for shape in shapes),
-        n_layer=figures.n_layer,
-        n_embd=figures.n_embd,
-        n_vocab=figures.n_vocab,
-        n_head=heads,
-        n_head_kv=keys,
-        head_dim_k=dim_k,
-        head_dim_v=dim_v,
-        head_dim_k_sliding=dim_k,
-        head_dim_v_sliding=dim_v,
-        n_ff=figures.n_ff,
-        n_ff_expert=figures.n_ff_expert,
-        n_ff_shared=figures.n_ff_shared,
-        n_expert=figures.n_expert,
-        n_expert_used=figures.n_expert_used,
-        sliding_window=sliding,
-        sliding_layers=tuple(
-            bool(sliding) and window is not None and window.slides(layer) for layer in range(figures.n_layer)
-        ),
-        own_cache=tuple(not r for r in recurrent),
-        recurrent_layers=recurrent,
-        state_elements=_state_elements(figures),
-        latent_attention=latent,
-        trained_context_length=figures.trained_context_length,
-        tied_embeddings=figures.tied_embeddings,
+    metadata = header_values(figures)
+    if name is not None:
+        metadata["general.name"] = name
+    return GGUFHeader(
+        version=3,
+        metadata=metadata,
         tensors=tensors,
+        alignment=32,
+        data_offset=_HEADER_BYTES,
+        size_bytes=size + _HEADER_BYTES,
     )
-
-
-def _state_elements(figures: Figures) -> tuple[int, int]:
-    if figures.recurrent is None:
-        return 0, 0
-    convolution, inner, state, groups = figures.recurrent
-    return (convolution - 1) * (inner + 2 * groups * state), state * inner
 
 
 def _target(facts: ModelFacts) -> MixTarget:

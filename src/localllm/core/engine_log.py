@@ -19,6 +19,7 @@ _LINE = re.compile(
     r"(?P<function>\w+):\s+(?P<device>[\w.:+-]+(?: \d+)?)\s+"
     r"(?P<what>model|KV|RS|compute|output)\s+buffer size\s*=\s*(?P<mib>\d+(?:\.\d+)?)\s*MiB"
 )
+_CACHE = re.compile(r"llama_(?P<cache>kv_cache|memory_recurrent): size =\s*(?P<mib>\d+(?:\.\d+)?) MiB")
 _KINDS: dict[str, BufferKind] = {
     "model": "weights",
     "KV": "kv",
@@ -62,6 +63,17 @@ def parse_buffers(text: str) -> tuple[LoggedBuffer, ...]:
         else:
             found[key] = found.get(key, 0) + size_bytes
     return tuple(LoggedBuffer(kind, device, size) for (kind, device), size in found.items())
+
+
+def parse_cache_sizes(text: str) -> tuple[int, int]:
+    """(keys and values, recurrent state) in bytes, all devices together, from the caches' own summary lines.
+
+    A load without allocation (a simulation) prints its buffers as zero, but these lines in full.
+    """
+    sizes = {"kv_cache": 0, "memory_recurrent": 0}
+    for match in _CACHE.finditer(text):
+        sizes[match["cache"]] += round(float(match["mib"]) * MIB)
+    return sizes["kv_cache"], sizes["memory_recurrent"]
 
 
 def total_bytes(buffers: tuple[LoggedBuffer, ...], kind: BufferKind) -> int:

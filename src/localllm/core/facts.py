@@ -29,6 +29,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     ``own_cache``: the layer has a key-value cache of its own (not recurrent, not sharing an earlier layer's).
     ``latent_attention``: the cache holds one compressed row per token instead of keys and values (MLA).
     ``state_elements``: F32 elements of one recurrent layer's state per sequence: (convolution, recurrence).
+    ``attention_width``: elements of one token's attention result, all heads (the input of the output projection).
     ``indexer_dim``: extra key row per token and layer of a sparse-attention indexer.
     ``n_ff`` is the widest dense feed-forward of a layer; ``n_ff_expert`` one expert's.
     """
@@ -58,6 +59,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     recurrent_layers: tuple[bool, ...]
     state_elements: tuple[int, int] = (0, 0)
     latent_attention: bool = False
+    attention_width: int = 0
     indexer_dim: int = 0
     causal: bool = True
     pooling: int | None = None
@@ -138,6 +140,7 @@ def facts_from_header(header: GGUFHeader) -> ModelFacts:
         recurrent_layers=recurrent,
         state_elements=_state_elements(keys, n_embd),
         latent_attention=latent,
+        attention_width=_attention_width(header, max(n_head) * head_dim_v),
         indexer_dim=keys.integer("attention.indexer.key_length", 0, 65_536, 0),
         causal=architecture not in families.ENCODERS and keys.flag("attention.causal", True),
         pooling=keys.optional("pooling_type", 0, 16),
@@ -301,6 +304,11 @@ def _state_elements(keys: _Keys, n_embd: int) -> tuple[int, int]:
     state = keys.integer("ssm.state_size", 0, MAX_WIDTH, 0)
     groups = keys.integer("ssm.group_count", 0, 65_536, 0)
     return convolution * (inner + 2 * groups * state), state * inner
+
+
+def _attention_width(header: GGUFHeader, default: int) -> int:
+    widths = [t.shape[0] for t in header.tensors if t.name.endswith("attn_output.weight")]
+    return max(widths, default=default)
 
 
 def _expert_width(keys: _Keys, header: GGUFHeader) -> int:

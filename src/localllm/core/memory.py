@@ -11,12 +11,20 @@ from typing import Final
 
 from msgspec import Struct
 
-from localllm.core.compute_buffer import compute_bytes, output_bytes
+from localllm.core.compute_buffer import Share, compute_bytes, host_bytes, output_bytes
 from localllm.core.facts import ModelFacts
 from localllm.core.kv_cache import layer_caches
 from localllm.core.launch import LaunchPlan
 from localllm.core.machine import Device
-from localllm.core.placement import CPU, WeightGroups, group_weights, place, weights_per_device
+from localllm.core.placement import (
+    CPU,
+    Staged,
+    WeightGroups,
+    group_weights,
+    largest_on_cpu,
+    place,
+    weights_per_device,
+)
 from localllm.core.units import MIB
 
 CPU_ID: Final = "cpu"
@@ -112,7 +120,11 @@ class Estimator:
             facts.tensors, facts.n_layer, tied=facts.tied_embeddings, cuda=self._cuda
         )
 
-    def estimate(self, plan: LaunchPlan) -> MemoryEstimate:
+    def estimate(self, plan: LaunchPlan, *, outputs: int | None = None) -> MemoryEstimate:
+        """``outputs``: how many tokens of a batch get logits; None = one per sequence, as our engines ask for.
+
+        llama.cpp before September 2026 (and a bare context) makes room for the whole batch.
+        """
         facts, count = self.facts, len(self._gpus)
         split = plan.tensor_split or tuple(float(gpu.usable_bytes) for gpu in self._gpus)
         placement = place(facts, plan, split)
@@ -120,33 +132,34 @@ class Estimator:
         kv = [0] * (count + 1)
         for layer, cache in enumerate(layer_caches(facts, plan, cuda=self._cuda)):
             kv[placement.layers[layer] + 1] += cache.total
-        outputs = plan.parallel
+        outputs = plan.parallel if outputs is None else outputs
         flash = uses_flash_attention(facts, plan)
-        used = {*placement.layers, placement.output} | {CPU}
+        staged = largest_on_cpu(facts, placement) if count else Staged(0, False)
+        used = {*placement.layers, placement.output}
         devices: list[DeviceEstimate] = []
         for device in range(CPU, count):
             gpu = None if device == CPU else self._gpus[device]
-            computes = device in used
-            on_cpu_only = device == CPU and placement.gpu_layer_count > 0 and CPU not in placement.layers
+            scratch = 0
+            if device in used:
+                share = Share(
+                    gpu=gpu is not None,
+                    outputs=outputs if device == placement.output else 0,
+                    flash_attention=flash,
+                    staged_bytes=0 if gpu is None else staged.bytes,
+                    staged_expert=staged.expert,
+                )
+                scratch = compute_bytes(facts, plan, share)
+            elif device == CPU:
+                scratch = host_bytes(facts, plan)
+            overhead = BACKEND_OVERHEAD_BYTES[(gpu.backend if gpu else None) or "cpu"]
             devices.append(
                 DeviceEstimate(
                     device_id=CPU_ID if gpu is None else gpu.id,
                     weights=weights[device + 1] + (self._extras.total if device == placement.output else 0),
                     kv=kv[device + 1],
-                    compute=compute_bytes(
-                        facts,
-                        plan,
-                        gpu=gpu is not None,
-                        flash_attention=flash,
-                        outputs=outputs,
-                        has_output=device == placement.output,
-                    )
-                    if computes and not on_cpu_only
-                    else 0,
+                    compute=scratch,
                     output=output_bytes(facts, plan, outputs) if gpu is None else 0,
-                    overhead=BACKEND_OVERHEAD_BYTES[(gpu.backend if gpu else None) or "cpu"]
-                    if computes
-                    else 0,
+                    overhead=overhead if device in used or device == CPU else 0,
                 )
             )
         return MemoryEstimate(tuple(devices))

@@ -111,6 +111,28 @@ def weights_per_device(groups: WeightGroups, placement: Placement, gpu_count: in
     return tuple(found)
 
 
+class Staged(Struct, frozen=True):
+    """The largest weight that stays on the CPU of a model that is partly on a GPU; ``expert``: it is experts'."""
+
+    bytes: int
+    expert: bool
+
+
+def largest_on_cpu(facts: ModelFacts, placement: Placement) -> Staged:
+    """What a GPU must make room for when it computes a large batch for the CPU's layers; nothing without a GPU."""
+    largest = Staged(0, False)
+    for tensor in facts.tensors:
+        block = _BLOCK.match(tensor.name)
+        if block is None or int(block[1]) >= len(placement.layers):
+            continue
+        layer = int(block[1])
+        expert = _EXPERTS.search(tensor.name) is not None
+        on_cpu = placement.layers[layer] == CPU or (expert and layer < placement.cpu_moe_layers)
+        if on_cpu and tensor.size_bytes > largest.bytes:
+            largest = Staged(tensor.size_bytes, expert)
+    return largest
+
+
 def _padded_bytes(tensor: TensorInfo, *, cuda: bool) -> int:
     size = tensor.size_bytes
     if not cuda:

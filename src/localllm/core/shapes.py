@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from localllm.core.gguf import Value
 from localllm.core.quant_mix import Shape
 
 
@@ -83,6 +84,67 @@ _GATED_QUERY: Final = _DELTA_NET
 def tensor_shapes(figures: Figures) -> tuple[Shape, ...]:
     """Every tensor of the model, in F32 or F16 as a converter leaves what is never quantised."""
     return tuple(_tensors(figures))
+
+
+def header_values(f: Figures) -> dict[str, Value]:
+    """The metadata a converter would write for this model, as far as sizes depend on it."""
+    relative: dict[str, Value] = {
+        "block_count": f.n_layer,
+        "context_length": f.trained_context_length or 4_096,
+        "embedding_length": f.n_embd,
+        "feed_forward_length": f.n_ff or f.n_ff_expert,
+        "attention.head_count": f.n_head,
+        "attention.head_count_kv": f.keys,
+        "attention.key_length": f.width,
+        "attention.value_length": f.width_v,
+        "attention.layer_norm_rms_epsilon": 1e-6,
+        "attention.layer_norm_epsilon": 1e-5,
+        "rope.dimension_count": f.width,
+        "rope.freq_base": 10_000.0,
+        "vocab_size": f.n_vocab,
+    }
+    if f.n_expert:
+        relative |= {
+            "expert_count": f.n_expert,
+            "expert_used_count": f.n_expert_used,
+            "expert_feed_forward_length": f.n_ff_expert or f.n_ff,
+            "leading_dense_block_count": f.leading_dense_layers,
+        }
+    if f.n_ff_shared:
+        relative |= {
+            "expert_shared_feed_forward_length": f.n_ff_shared,
+            "expert_shared_count": max(f.n_ff_shared // max(f.n_ff_expert, 1), 1),
+        }
+    if f.sliding_window:
+        relative["attention.sliding_window"] = f.sliding_window
+    if f.latent is not None:
+        query_rank, rank, rope, key, value = f.latent
+        relative |= {
+            "attention.head_count_kv": 1,
+            "attention.key_length": rank + rope,
+            "attention.value_length": rank,
+            "attention.key_length_mla": key + rope,
+            "attention.value_length_mla": value,
+            "attention.kv_lora_rank": rank,
+            "attention.q_lora_rank": query_rank,
+            "rope.dimension_count": rope,
+            "expert_weights_scale": 1.0,
+            "expert_gating_func": 1,
+        }
+    if f.recurrent is not None:
+        convolution, inner, state, groups = f.recurrent
+        relative |= {
+            "full_attention_interval": f.attention_interval,
+            "rope.dimension_count": f.width // 4,
+            "rope.dimension_sections": (f.width // 24, f.width // 24, f.width // 24, 0),
+            "ssm.conv_kernel": convolution,
+            "ssm.inner_size": inner,
+            "ssm.state_size": state,
+            "ssm.group_count": groups,
+            "ssm.time_step_rank": inner // state,
+        }
+    found: dict[str, Value] = {"general.architecture": f.architecture}
+    return found | {f"{f.architecture}.{key}": value for key, value in relative.items()}
 
 
 def _tensors(f: Figures) -> Iterator[Shape]:
