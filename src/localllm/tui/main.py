@@ -1,0 +1,78 @@
+"""How the terminal app is started: look at the terminal, draw, connect behind the first frame, leave cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+
+from localllm.core.errors import LocalLLMError
+from localllm.settings.paths import resolve_paths
+from localllm.tui.backend import Backend
+from localllm.tui.terminal import draw_in_ascii, look
+
+
+class NoTerminal(LocalLLMError):
+    """The app needs a terminal it can draw on."""
+
+    code = "no_terminal"
+
+
+def run_app(
+    *,
+    host: str | None = None,
+    key: str | None = None,
+    low_bandwidth: bool | None = None,
+    start_screen: str = "chat",
+    theme: str | None = None,
+    ascii_plots: bool | None = None,
+    env: Mapping[str, str] = os.environ,
+) -> int:
+    """Run the app until the person leaves it; the exit code.
+
+    ``host`` (``name:port`` or a URL) and ``key`` choose another machine's service; without them the local one is
+    started on demand. None for the rest takes the settings, and low bandwidth over SSH.
+
+    Raises:
+        NoTerminal: stdin or stdout is no terminal, or one that cannot be drawn on (TERM=dumb).
+    """
+    stream = sys.__stderr__
+    is_tty = all(s is not None and s.isatty() for s in (sys.__stdin__, sys.__stdout__))
+    terminal = look(env, stream.encoding if stream else None, is_tty=is_tty)
+    if not terminal.usable:
+        raise NoTerminal(
+            "The app needs a terminal that it can draw on.",
+            hint="Ask one question with `localllm run MODEL PROMPT`, or see the service with `localllm status`.",
+        )
+    if not terminal.utf8:
+        draw_in_ascii()
+
+    # what follows costs 150 ms, which only those pay who get an app. Nothing is garbage before the first frame
+    # (the App collects again from then on): without pauses for it that frame comes a seventh earlier.
+    gc.disable()
+    from localllm.settings.load import load_settings
+    from localllm.tui.app import LocalLLMApp
+
+    paths = resolve_paths(env)
+    # a mistake in the file must not keep anyone from the screen that shows it
+    wanted = load_settings(paths, env, tolerant=True).settings.ui
+    calm = wanted.low_bandwidth == "on" or (wanted.low_bandwidth == "auto" and terminal.over_ssh)
+
+    async def find_service(*, start: bool) -> Backend:
+        # the client brings an HTTP stack with it: it is imported behind the first frame
+        module = await asyncio.to_thread(importlib.import_module, "localllm.client.connect")
+        found: Backend = await module.connect(paths, host, key, start=start)
+        return found
+
+    app = LocalLLMApp(
+        find_service,
+        low_bandwidth=calm if low_bandwidth is None else low_bandwidth,
+        ascii_plots=(wanted.plots == "ascii" or not terminal.utf8) if ascii_plots is None else ascii_plots,
+        theme=theme or wanted.theme,
+        start_screen=start_screen,
+    )
+    app.run()
+    return app.return_code or 0

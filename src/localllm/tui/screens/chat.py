@@ -1,0 +1,433 @@
+"""The chat screen: the list of chats, the conversation, and the field to write in.
+
+The service owns every chat and generates every reply; this screen shows, asks and follows. Leaving it, losing the
+line or being killed stops nothing, and coming back shows a running reply where it is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+from textual import work
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+
+from localllm.core.control import (
+    ChatDetail,
+    ChatMessage,
+    ChatPatch,
+    ChatSettings,
+    LoadRequest,
+    RegenerateRequest,
+    ReplyEvent,
+    SendRequest,
+)
+from localllm.core.errors import LocalLLMError
+from localllm.tui import branches, figures
+from localllm.tui.actions import Scope, bindings
+from localllm.tui.pace import pump
+from localllm.tui.screens.dialogs import Confirm, Picker, Prompt
+from localllm.tui.screens.frame import FrameScreen
+from localllm.tui.session import Session
+from localllm.tui.state import AppState, Link
+from localllm.tui.widgets.composer import Composer
+from localllm.tui.widgets.conversation import Conversation
+from localllm.tui.widgets.line import text
+from localllm.tui.widgets.search_bar import SearchBar
+from localllm.tui.widgets.table import Column, Row, Table
+
+if TYPE_CHECKING:
+    from localllm.tui.widgets.turn import Turn
+
+_COLUMNS = (Column("title", "", 8, grow=True), Column("age", "", 3, right=True))
+
+
+class ChatScreen(FrameScreen):
+    scope = Scope.CHAT
+    CSS_PATH = "chat.tcss"
+    BINDINGS = bindings(Scope.CHAT)
+    AUTO_FOCUS: ClassVar[str | None] = "Composer"
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._detail: ChatDetail | None = None
+        self._draft = ChatSettings()
+        self._editing: ChatMessage | None = None
+        self._following: str | None = None
+        self._revision: int | None = None
+        self._link = Link.CONNECTING
+        self._query = ""
+        self._opened = False
+
+    def body(self) -> ComposeResult:
+        with Horizontal():
+            with Vertical(id="chats", classes="pane") as pane:
+                pane.border_title = Content("Chats")
+                yield SearchBar("search all chats")
+                yield Table(_COLUMNS, heading=False, empty="No chats yet.")
+            with Vertical(id="talk"):
+                yield Conversation(classes="pane")
+                yield Composer()
+
+    # ------------------------------------------------------------ facts
+
+    def facts(self, state: AppState) -> None:
+        self._label()
+        back = state.link is Link.UP and self._link is not Link.UP
+        self._link = state.link
+        if state.service is None:
+            return
+        if back or state.service.chats_revision != self._revision:
+            self._revision = state.service.chats_revision
+            self.list_chats()
+            if back and self._detail is not None:
+                self.open_chat(self._detail.summary.id)
+
+    def _label(self) -> None:
+        """Frame titles: what this chat is called, and which model would answer."""
+        conversation = self.query_one(Conversation)
+        title = self._detail.summary.title if self._detail else "New chat"
+        conversation.border_title = text((title, "bold"))
+        model = self._settings.model
+        if model is None and self.state.instance is not None:
+            model = self.state.instance.model
+        conversation.border_subtitle = text((model or "no model", "$quiet"))
+        composer = self.query_one(Composer)
+        composer.border_title = text(
+            ("editing: a new branch  esc cancels", "$warning") if self._editing else ("Message", "")
+        )
+        composer.border_subtitle = text(("⏎", "$accent"), " send  ", ("^j", "$accent"), " newline")
+
+    @property
+    def _settings(self) -> ChatSettings:
+        return self._detail.settings if self._detail else self._draft
+
+    @work(exclusive=True, group="chats", exit_on_error=False)
+    async def list_chats(self) -> None:
+        """Read the list anew; the first time, open the newest chat."""
+        found = await self.session.ask(lambda service: service.chats(self._query or None))
+        if found is None:
+            return
+        now = self.session.clock()
+        table = self.query_one(Table)
+        table.show(
+            [Row(c.id, _summary(c.title, c.match, figures.ago(now - c.updated_at))) for c in found.chats]
+        )
+        if not self._opened:
+            self._opened = True
+            if found.chats:
+                self.open_chat(found.chats[0].id)
+            else:
+                await self._greet()
+
+    async def _greet(self) -> None:
+        await self.query_one(Conversation).greet(
+            "Write below and press enter.\n\nThe chat is kept by the service: it goes on when you leave the app,\n"
+            "and it is here when you come back.\n\nesc, then ? shows all keys."
+        )
+
+    # ------------------------------------------------------------ showing a chat
+
+    @work(exclusive=True, group="open", exit_on_error=False)
+    async def open_chat(self, chat_id: str) -> None:
+        """Show a chat, and follow its reply if one is being written."""
+        detail = await self.session.ask(lambda service: service.chat(chat_id))
+        if detail is not None:
+            await self._show(detail)
+
+    async def _show(self, detail: ChatDetail) -> None:
+        if self._detail is None or self._detail.summary.id != detail.summary.id:
+            self._stop_editing()
+        self._detail = detail
+        await self.query_one(Conversation).show(detail)
+        self.query_one(Table).highlight(detail.summary.id)
+        self._label()
+        writing = next((m for m in branches.shown(detail) if m.state == "streaming"), None)
+        if writing is not None and writing.id != self._following:
+            self.follow_reply(detail.summary.id, writing.id)
+
+    @work(exclusive=True, group="reply", exit_on_error=False)
+    async def follow_reply(self, chat_id: str, message_id: str) -> None:
+        """Draw a reply as it grows; afterwards read the chat once more for its figures."""
+        conversation = self.query_one(Conversation)
+        self._following = message_id
+
+        async def show(event: ReplyEvent) -> None:
+            if event.kind == "error" and event.message is None:
+                return
+            await conversation.grow(message_id, event)
+
+        try:
+            await pump(self.session.reply(chat_id, message_id), show, self.session.redraw_seconds)
+        except LocalLLMError as error:
+            # a lost line has its banner, and coming back opens the chat again
+            if self.state.link is Link.UP:
+                self.session.report(error)
+        finally:
+            if self._following == message_id:
+                self._following = None
+        if self._detail is not None and self._detail.summary.id == chat_id:
+            self.open_chat(chat_id)
+
+    def on_table_highlighted(self, event: Table.Highlighted) -> None:
+        shown = self._detail.summary.id if self._detail else None
+        if event.key != shown and event.table.has_pseudo_class("focus-within"):
+            self.open_chat(event.key)
+
+    def on_table_selected(self, event: Table.Selected) -> None:
+        self.open_chat(event.key)
+        self.query_one(Composer).focus()
+
+    def on_search_bar_sought(self, event: SearchBar.Sought) -> None:
+        self._query = event.words
+        self.list_chats()
+
+    def on_search_bar_left(self) -> None:
+        self.query_one(Table).focus_list()
+
+    # ------------------------------------------------------------ writing
+
+    def on_composer_submitted(self, event: Composer.Submitted) -> None:
+        parent = None if self._editing is None else (self._editing.parent_id or "")
+        self._stop_editing()
+        self.query_one(Composer).take()
+        self.send(event.text, parent)
+
+    @work(group="send", exit_on_error=False)
+    async def send(self, words: str, parent_id: str | None) -> None:
+        """Store the turn and follow the reply; what could not be sent goes back to the field."""
+        detail = self._detail
+        if detail is None:
+            detail = await self.session.ask(
+                lambda service: service.create_chat(ChatPatch(settings=self._draft))
+            )
+        sent = None
+        if detail is not None:
+            self._detail = detail
+            chat_id = detail.summary.id
+            request = SendRequest(content=words, parent_id=parent_id)
+            sent = await self.session.ask(lambda service: service.send(chat_id, request))
+        composer = self.query_one(Composer)
+        if detail is None or sent is None:
+            if not composer.text:
+                composer.put(words)
+            return
+        conversation = self.query_one(Conversation)
+        conversation.chosen = None
+        conversation.anchor()
+        self.open_chat(detail.summary.id)
+
+    def action_send(self) -> None:
+        composer = self.query_one(Composer)
+        if composer.text.strip() and not composer.has_focus:
+            self.on_composer_submitted(Composer.Submitted(composer.text))
+        composer.focus()
+
+    def action_compose(self) -> None:
+        self.query_one(Composer).focus()
+
+    def action_leave(self) -> None:
+        if self._editing is not None:
+            self._stop_editing()
+            self.query_one(Composer).take()
+        self.query_one(Conversation).focus()
+
+    def _stop_editing(self) -> None:
+        self._editing = None
+        self._label()
+
+    def action_edit(self) -> None:
+        """Bring the chosen question back to the field; sending it makes a branch."""
+        turn = self.query_one(Conversation).chosen_turn
+        message = turn.message if turn else None
+        if message is not None and message.role == "assistant" and self._detail is not None:
+            message = next((m for m in self._detail.messages if m.id == message.parent_id), None)
+        if message is None:
+            return
+        self._editing = message
+        composer = self.query_one(Composer)
+        composer.put(message.content)
+        composer.focus()
+        self._label()
+
+    @work(exclusive=True, group="send", exit_on_error=False)
+    async def action_regenerate(self) -> None:
+        turn = self.query_one(Conversation).chosen_turn
+        if turn is None or self._detail is None:
+            return
+        chat_id, request = self._detail.summary.id, RegenerateRequest(message_id=turn.message.id)
+        if await self.session.ask(lambda service: service.regenerate(chat_id, request)):
+            self.query_one(Conversation).anchor()
+            self.open_chat(chat_id)
+
+    @work(exclusive=True, group="stop", exit_on_error=False)
+    async def action_stop(self) -> None:
+        if self._detail is not None and self._following is not None:
+            chat_id = self._detail.summary.id
+            await self.session.ask(lambda service: service.stop(chat_id))
+
+    # ------------------------------------------------------------ branches and turns
+
+    @work(exclusive=True, group="open", exit_on_error=False)
+    async def action_sibling(self, step: int) -> None:
+        turn = self.query_one(Conversation).chosen_turn
+        if turn is None or self._detail is None:
+            return
+        other = branches.neighbour(self._detail, turn.message, step)
+        if other is None:
+            return
+        detail = await self._patch(ChatPatch(leaf_id=branches.leaf_under(self._detail, other).id))
+        if detail is not None:
+            await self._show(detail)
+            self.query_one(Conversation).chosen = other.id
+
+    def action_choose(self, step: int) -> None:
+        self.query_one(Conversation).choose(step)
+
+    def on_turn_clicked(self, event: Turn.Clicked) -> None:
+        self.query_one(Conversation).chosen = event.message_id
+
+    def action_thoughts(self) -> None:
+        turn = self.query_one(Conversation).chosen_turn
+        if turn is not None:
+            turn.toggle_thoughts()
+
+    def action_copy_turn(self) -> None:
+        turn = self.query_one(Conversation).chosen_turn
+        if turn is not None:
+            self.app.copy_to_clipboard(turn.message.content)
+            self.notify("Copied the turn.", timeout=2)
+
+    def action_copy_code(self) -> None:
+        turn = self.query_one(Conversation).chosen_turn
+        code = turn.code() if turn else None
+        if code is None:
+            self.notify("No code block in this turn.", severity="warning", timeout=3)
+            return
+        self.app.copy_to_clipboard(code)
+        self.notify(f"Copied {code.count(chr(10)) + 1} lines of code.", timeout=2)
+
+    async def action_earlier(self) -> None:
+        await self.query_one(Conversation).earlier()
+
+    async def on_earlier_wanted(self) -> None:
+        await self.action_earlier()
+
+    # ------------------------------------------------------------ the chat as a whole
+
+    async def action_new_chat(self) -> None:
+        self.workers.cancel_group(self, "reply")
+        self._draft = self._settings
+        self._detail, self._following = None, None
+        self._stop_editing()
+        await self._greet()
+        self.query_one(Composer).focus()
+
+    @work(exclusive=True, group="settings", exit_on_error=False)
+    async def action_switch_model(self) -> None:
+        models = self.state.service.models if self.state.service else ()
+        if not models:
+            self.notify("There is no model here yet: import one on the Models screen.", severity="warning")
+            return
+        choices = [(m.name, _choice(m.name, m.quant, loaded=m.loaded)) for m in models]
+        chosen = await self.app.push_screen_wait(Picker("Model", choices, current=self._settings.model))
+        if chosen is not None:
+            await self._change(msgspec.structs.replace(self._settings, model=chosen))
+            self.load(chosen)
+
+    @work(exclusive=True, group="load", exit_on_error=False)
+    async def load(self, model: str) -> None:
+        """Load ahead of the next message; the strip shows how far it is."""
+        await self.session.ask(lambda service: service.load(LoadRequest(model=model)))
+
+    @work(exclusive=True, group="settings", exit_on_error=False)
+    async def action_options(self) -> None:
+        from localllm.tui.screens.chat_options import ChatOptions
+
+        settings = await self.app.push_screen_wait(ChatOptions(self._settings))
+        if settings is not None:
+            await self._change(settings)
+
+    async def _change(self, settings: ChatSettings) -> None:
+        if self._detail is None:
+            self._draft = settings
+        else:
+            await self._patch(ChatPatch(settings=settings))
+        self._label()
+
+    async def _patch(self, patch: ChatPatch) -> ChatDetail | None:
+        """Change the chat in the service; None when there is none or it was refused."""
+        if self._detail is None:
+            return None
+        chat_id = self._detail.summary.id
+        detail = await self.session.ask(lambda service: service.update_chat(chat_id, patch))
+        if detail is not None:
+            self._detail = detail
+        return detail
+
+    @work(exclusive=True, group="settings", exit_on_error=False)
+    async def action_rename(self) -> None:
+        if self._detail is None:
+            return
+        title = await self.app.push_screen_wait(Prompt("Title", value=self._detail.summary.title))
+        if title:
+            await self._patch(ChatPatch(title=title))
+            self._label()
+
+    @work(exclusive=True, group="settings", exit_on_error=False)
+    async def action_delete_chat(self) -> None:
+        if self._detail is None:
+            return
+        summary = self._detail.summary
+        question = f"Delete “{summary.title}”?"
+        sure = await self.app.push_screen_wait(
+            Confirm(question, "All its branches go; this cannot be undone.", "delete")
+        )
+        removed = await self.session.ask(lambda service: service.delete_chat(summary.id)) if sure else None
+        if removed is not None:
+            self._detail, self._opened = None, False
+            self.list_chats()
+
+    @work(exclusive=True, group="settings", exit_on_error=False)
+    async def action_export(self) -> None:
+        if self._detail is None:
+            return
+        summary = self._detail.summary
+        document = await self.session.ask(lambda service: service.export(summary.id))
+        if document is None:
+            return
+        name = "".join(c if c.isalnum() else "-" for c in summary.title).strip("-").lower()[:40]
+        hint = "Where to write the chat; an existing file is left alone."
+        path = await self.app.push_screen_wait(Prompt("Export", value=f"{name or 'chat'}.md", hint=hint))
+        if path:
+            self._write(path, document)
+
+    @work(thread=True, group="export", exit_on_error=False)
+    def _write(self, name: str, document: str) -> None:
+        path = Path(name).expanduser()
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(document)
+        except OSError as error:
+            reason = error.strerror or "cannot be written"
+            self.app.call_from_thread(self.notify, f"{path}: {reason}", severity="error", markup=False)
+        else:
+            self.app.call_from_thread(self.notify, f"Wrote {path}", markup=False)
+
+    def action_toggle_list(self) -> None:
+        self.toggle_class("-list")
+        if self.has_class("-list"):
+            self.query_one(Table).focus_list()
+
+
+def _summary(title: str, match: str | None, age: str) -> dict[str, Content | str]:
+    shown = f"{title}  {match}" if match else title
+    return {"title": " ".join(shown.split()), "age": text((age, "$quiet"))}
+
+
+def _choice(name: str, quant: str | None, *, loaded: bool) -> Content:
+    mark = ("● ", "$success") if loaded else ("  ", "")
+    return text(mark, name, (f"  {quant}" if quant else "", "$quiet"))
