@@ -12,6 +12,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import get_type_hints
 
@@ -21,7 +22,7 @@ from msgspec import Struct
 
 from localllm._version import __version__
 from localllm.api.errors import STATUS
-from localllm.cli.diagnostics import EXIT_CODES, FAILURE, INTERNAL, INTERRUPTED, exit_code
+from localllm.cli.diagnostics import EXIT_MEANINGS, exit_code
 from localllm.cli.main import VERBS, cli
 from localllm.core import control, errors
 from localllm.core.errors import LocalLLMError
@@ -29,6 +30,9 @@ from localllm.settings.load import default_text
 from localllm.settings.schema import all_settings, sections
 
 ROOT = Path(__file__).resolve().parent.parent
+WITH_ERRORS = ("localllm.api.errors", "localllm.api.v1.guard", "localllm.tui.main")
+"""Modules that add errors of their own to the tree; a test finds any that is missing here."""
+
 HEAD = "<!-- Written by docs/generate.py from the code; edit that instead. -->\n"
 
 
@@ -117,7 +121,7 @@ def _cli() -> Iterator[str]:
         yield f"| `{variable}` | {text} |"
     yield "\n## Exit codes\n"
     yield "| code | meaning |\n|---|---|"
-    for code, text in _exit_codes():
+    for code, text in EXIT_MEANINGS.items():
         yield f"| {code} | {text} |"
 
 
@@ -128,22 +132,6 @@ ENVIRONMENT = (
     ("LOCALLLM_SECTION_KEY", "Any setting: `LOCALLLM_SERVER_PORT` is `server.port`"),
     ("NO_COLOR", "No colours"),
 )
-
-
-def _exit_codes() -> Iterator[tuple[int, str]]:
-    yield 0, "done"
-    yield FAILURE, "failed, with a message"
-    by_code: dict[int, list[str]] = {}
-    for cls, code in EXIT_CODES.items():
-        by_code.setdefault(code, []).append(_words(cls.__name__))
-    for code, names in sorted(by_code.items()):
-        yield code, ", ".join(names) + (", a wrong command line" if code == 2 else "")
-    yield INTERNAL, "a mistake inside localllm; the details are in cli.log of the log folder"
-    yield INTERRUPTED, "interrupted (Ctrl-C)"
-
-
-def _words(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower().replace("ggufe", "GGUF e")
 
 
 # ---------------------------------------------------------------- settings
@@ -179,6 +167,8 @@ def _errors() -> Iterator[str]:
     yield '`{"error": {"message", "type", "param", "code"}}` with the HTTP status below; the command line prints message and'
     yield "hint to stderr and exits with the code in the last column.\n"
     yield "| code | HTTP | exit | meaning |\n|---|---|---|---|"
+    for module in WITH_ERRORS:
+        import_module(module)
     for code, cls in sorted(errors.all_errors().items()):
         yield f"| `{code}` | {_status(cls)} | {_exit(cls)} | {_cell(_meaning(cls))} |"
 
@@ -194,7 +184,9 @@ def _exit(cls: type[LocalLLMError]) -> int:
 
 def _meaning(cls: type[LocalLLMError]) -> str:
     own = cls.__dict__.get("__doc__")
-    return " ".join(own.split()) if own else _words(cls.__name__)
+    if not own:
+        raise SystemExit(f"{cls.__module__}.{cls.__name__} ({cls.code}) has no docstring to document it with")
+    return " ".join(own.split())
 
 
 # ---------------------------------------------------------------- control API
@@ -278,7 +270,7 @@ def _man() -> Iterator[str]:
     for variable, text in ENVIRONMENT:
         yield f".TP\n.B {variable}\n{_roff(text.replace('`', ''))}"
     yield '.SH "EXIT STATUS"'
-    for code, text in _exit_codes():
+    for code, text in EXIT_MEANINGS.items():
         yield f".TP\n.B {code}\n{_roff(text)}"
     yield ".SH FILES\n.TP\n.B config.toml\nSettings; \\fBlocalllm config path\\fR prints where it is."
     yield ".SH SEE ALSO\nThe documentation in the folder docs of the source, and \\fBlocalllm\\fR \\fICOMMAND\\fR \\fB\\-\\-help\\fR."

@@ -36,6 +36,8 @@ class MethodNotAllowed(HTTPError):
 
 
 class BodyTooLarge(HTTPError):
+    """The request's body is larger than the port takes."""
+
     code = "request_too_large"
 
     def __init__(self, limit_bytes: int) -> None:
@@ -45,6 +47,8 @@ class BodyTooLarge(HTTPError):
 
 
 class UnsupportedMediaType(HTTPError):
+    """The body is not JSON, or is packed in a way the port does not know."""
+
     code = "unsupported_media_type"
 
 

@@ -48,6 +48,23 @@ EXIT_CODES: dict[type[LocalLLMError], int] = {
 }
 """By class; the nearest ancestor counts, and what is not listed is 1."""
 
+EXIT_MEANINGS: dict[int, str] = {
+    SUCCESS: "done",
+    FAILURE: "failed, with a message",
+    USAGE: "the command line, a setting or the request is wrong",
+    3: "another service of this user runs already",
+    4: "no such model (or whatever was named), or several of that name",
+    5: "the service is not running",
+    6: "the port is in use",
+    7: "not enough memory, or not enough disk",
+    8: "a file is damaged, or is no model",
+    9: "the engine failed",
+    10: "no key, or the wrong one",
+    11: "a limit was reached; try again later",
+    INTERNAL: "a mistake inside localllm; the details are in cli.log in the log folder",
+    INTERRUPTED: "interrupted with Ctrl-C",
+}
+
 
 def exit_code(error: LocalLLMError) -> int:
     """The exit code of ``error``: its own class's, else its nearest ancestor's."""
@@ -88,9 +105,8 @@ def report_unexpected(error: BaseException, log_file: Path) -> int:
     """A failure nobody worded: a line for the person, the traceback for ``log_file``."""
     text = "".join(traceback.format_exception(error))
     kept = _append(log_file, text)
-    where = f"The details are in {log_file}." if kept else text
-    say(f"Something went wrong inside localllm ({type(error).__name__}). {where}")
-    say("Please report it with that file: https://github.com/localllm/localllm/issues" if kept else "")
+    say(f"Something went wrong inside localllm ({type(error).__name__}).")
+    say(f"The details are in {log_file}; please report it together with them." if kept else text)
     return INTERNAL
 
 

@@ -97,7 +97,5 @@ async def import_showing_progress(client: Client, request: ImportRequest) -> Mod
             fraction = task.done / task.total if task.total else None
             line.show(f"Importing {format_bytes(task.total or 0)}", fraction)
     if task.phase is not TaskPhase.DONE:
-        raise from_code(
-            task.error_code or "cancelled", task.error or "The import was cancelled.", hint=task.hint
-        )
+        raise from_code(task.error_code or "cancelled", task.error or "The import was cancelled.")
     return await client.model(task.result or request.name or "")

@@ -53,6 +53,8 @@ class LocalLLMError(Exception):
 
 
 class ConfigError(LocalLLMError):
+    """A setting or its file is at fault."""
+
     code = "config_error"
 
 
@@ -63,18 +65,26 @@ class ConfigInvalid(ConfigError):
 
 
 class ConfigUnknownKey(ConfigError):
+    """A setting nobody knows; the hint names the nearest one."""
+
     code = "config_unknown_key"
 
 
 class HardwareError(LocalLLMError):
+    """The machine could not be looked at, or a device is not known."""
+
     code = "hardware_error"
 
 
 class ProbeFailed(HardwareError):
+    """One source of hardware figures did not answer."""
+
     code = "probe_failed"
 
 
 class HubError(LocalLLMError):
+    """A model's source or the store failed."""
+
     code = "hub_error"
 
 
@@ -93,38 +103,56 @@ class ModelNotFound(HubError):
 
 
 class ModelAmbiguous(HubError):
+    """Several models answer to that name; the hint lists them."""
+
     code = "model_ambiguous"
 
 
 class ModelInUse(HubError):
+    """The model is loaded, so its file cannot go."""
+
     code = "model_in_use"
 
 
 class Gated(HubError):
+    """The source wants a licence accepted or a token."""
+
     code = "gated"
 
 
 class Offline(HubError):
+    """The source cannot be reached, or must not be."""
+
     code = "offline"
 
 
 class DiskFull(HubError):
+    """The disk has not enough room; ``details`` carry needed_bytes and free_bytes."""
+
     code = "disk_full"
 
 
 class ChecksumMismatch(HubError):
+    """A file is not what it should be: its SHA-256 differs."""
+
     code = "checksum_mismatch"
 
 
 class BadName(HubError):
+    """Not a model name; the hint says what one looks like."""
+
     code = "bad_name"
 
 
 class StoreCorrupt(HubError):
+    """Something in the store cannot be read; the message names the file."""
+
     code = "store_corrupt"
 
 
 class DownloadFailed(HubError):
+    """A download ended before it was complete; it can be resumed."""
+
     code = "download_failed"
 
 
@@ -135,6 +163,8 @@ class GGUFError(LocalLLMError):
 
 
 class PlanError(LocalLLMError):
+    """The planner cannot say how to load the model."""
+
     code = "plan_error"
 
 
@@ -145,6 +175,8 @@ class DoesNotFit(PlanError):
 
 
 class EngineError(LocalLLMError):
+    """The engine failed."""
+
     code = "engine_error"
 
 
@@ -155,14 +187,20 @@ class EngineUnavailable(EngineError):
 
 
 class LoadFailed(EngineError):
+    """The engine could not load the model; the message has its reason."""
+
     code = "load_failed"
 
 
 class OutOfMemory(LoadFailed):
+    """The engine ran out of memory while loading."""
+
     code = "out_of_memory"
 
 
 class UnknownArchitecture(LoadFailed):
+    """The engine does not know this kind of model."""
+
     code = "unknown_architecture"
 
 
@@ -173,17 +211,23 @@ class Quarantined(LoadFailed):
 
 
 class ModelChanged(EngineError):
+    """The model's file changed while it was loaded."""
+
     code = "model_changed"
 
 
 class ContextLengthExceeded(EngineError):
-    """The prompt (plus what must be answered) is longer than the context one sequence really has."""
+    """The prompt (plus what must be answered) is longer than the context one sequence really has.
+
+    ``prompt_tokens`` None: the engine (Ollama) refused without counting.
+    """
 
     code = "context_length_exceeded"
 
-    def __init__(self, prompt_tokens: int, context_length: int, *, param: str = "messages") -> None:
+    def __init__(self, prompt_tokens: int | None, context_length: int, *, param: str = "messages") -> None:
+        has = "is longer" if prompt_tokens is None else f"has {prompt_tokens}"
         super().__init__(
-            f"This model's context length is {context_length} tokens, but the prompt has {prompt_tokens}.",
+            f"This model's context length is {context_length} tokens, but the prompt {has}.",
             hint="Shorten the prompt, or load the model with a longer context.",
             param=param,
             details={"prompt_tokens": prompt_tokens, "context_length": context_length},
@@ -199,10 +243,14 @@ class BadRequest(EngineError):
 
 
 class BadGrammar(BadRequest):
+    """The grammar or schema that the answer must follow is not valid."""
+
     code = "invalid_grammar"
 
 
 class BadTemplate(BadRequest):
+    """The model's chat template refuses these messages."""
+
     code = "template_error"
 
 
@@ -213,6 +261,8 @@ class Unsupported(BadRequest):
 
 
 class GenerationFailed(EngineError):
+    """The engine gave up in the middle of an answer."""
+
     code = "generation_failed"
 
 
@@ -223,10 +273,14 @@ class EngineCrashed(EngineError):
 
 
 class EngineStalled(EngineError):
+    """The engine gave no token for too long and was ended."""
+
     code = "engine_stalled"
 
 
 class Cancelled(EngineError):
+    """Somebody ended it, or the service is stopping."""
+
     code = "cancelled"
 
 
@@ -241,54 +295,80 @@ class LimitError(LocalLLMError):
 
 
 class QueueFull(LimitError):
+    """Too many requests wait for this model already."""
+
     code = "queue_full"
 
 
 class RateLimited(LimitError):
+    """This key asks more often than it may."""
+
     code = "rate_limit_exceeded"
 
 
 class QuotaExceeded(LimitError):
+    """This key has used up what it was given."""
+
     code = "insufficient_quota"
 
 
 class ServiceError(LocalLLMError):
+    """The service could not do it."""
+
     code = "service_error"
 
 
 class AlreadyRunning(ServiceError):
+    """Another service of this user runs; the message says where."""
+
     code = "already_running"
 
 
 class NotRunning(ServiceError):
+    """No service answers."""
+
     code = "not_running"
 
 
 class PortInUse(ServiceError):
+    """Another program listens on the port; the message says which, where that can be known."""
+
     code = "port_in_use"
 
 
 class VersionMismatch(ServiceError):
+    """Service and client are of different versions."""
+
     code = "version_mismatch"
 
 
 class Unauthorized(ServiceError):
+    """No key was sent, or a wrong one."""
+
     code = "invalid_api_key"
 
 
 class Forbidden(ServiceError):
+    """The key is right, but not for this; or the Host or Origin is not allowed."""
+
     code = "forbidden"
 
 
 class NotFound(ServiceError):
+    """There is nothing of that name or at that path."""
+
     code = "not_found"
 
 
 class Conflict(ServiceError):
+    """It contradicts what is there already, such as a name that is taken."""
+
     code = "conflict"
 
 
 class ShuttingDown(ServiceError):
+    """The service is stopping and takes nothing new."""
+
     code = "shutting_down"
 
 
@@ -323,7 +403,8 @@ def from_code(
         retry = figures.get("retry_after_s")
         error.retry_after_s = float(retry) if isinstance(retry, int | float) else None
     elif isinstance(error, ContextLengthExceeded):
-        error.prompt_tokens = _int(figures.get("prompt_tokens"))
+        counted = figures.get("prompt_tokens")
+        error.prompt_tokens = counted if isinstance(counted, int) else None
         error.context_length = _int(figures.get("context_length"))
     elif isinstance(error, ModelNotFound):
         near = figures.get("near")

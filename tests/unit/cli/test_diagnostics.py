@@ -7,6 +7,7 @@ import pytest
 
 from localllm.cli.diagnostics import (
     EXIT_CODES,
+    EXIT_MEANINGS,
     INTERNAL,
     INTERRUPTED,
     SUCCESS,
@@ -45,6 +46,7 @@ def test_the_nearest_class_decides_the_exit_code(error: LocalLLMError, code: int
 
 def test_exit_codes_are_ones_a_shell_keeps() -> None:
     assert all(0 < code < 126 for code in EXIT_CODES.values())
+    assert set(EXIT_CODES.values()) <= set(EXIT_MEANINGS)
     assert {SUCCESS, USAGE, INTERNAL, INTERRUPTED} == {0, 2, 70, 130}
     for cls in errors.all_errors().values():
         assert exit_code(cls.__new__(cls)) > 0
