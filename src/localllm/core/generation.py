@@ -169,11 +169,12 @@ class Progress(Struct, frozen=True, tag="progress"):
 class Started(Struct, frozen=True, tag="started"):
     """The prompt is accepted and counted; sent exactly once, before any text.
 
-    ``context_length`` is what this one sequence really has; ``prompt_tokens`` never exceeds it.
+    ``context_length`` is what this one sequence really has; ``prompt_tokens`` never exceeds it. None = the engine
+    (Ollama) counts only at the end; ``Usage`` has the figures then.
     """
 
-    prompt_tokens: int
-    cached_tokens: int
+    prompt_tokens: int | None
+    cached_tokens: int | None
     context_length: int
 
 

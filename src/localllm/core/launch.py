@@ -17,7 +17,7 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
     ``gpu_layers`` counts llama.cpp's way (layers plus one for the output); None = all on the CPU for a machine
     without a GPU. ``cpu_moe_layers``: experts of the first N layers stay on the CPU. ``threads`` None = the engine's
     measured or default choice. ``chat_template`` overrides the file's own (Jinja text); ``stop`` are strings that
-    always end an answer of this model.
+    always end an answer of this model. ``engine_model``: the name of a model that the engine keeps itself (Ollama).
     """
 
     model_path: str
@@ -45,3 +45,4 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
     mlock: bool = False
     chat_template: str | None = None
     stop: tuple[str, ...] = ()
+    engine_model: str | None = None
