@@ -168,7 +168,8 @@ class _Parser:
 def _literal(character: str) -> str:
     if character in '"\\' or character < " ":
         raise PatternUnsupported("asks for a quote, a backslash or a control character inside the string")
-    return f"\\{character}" if character in _SYNTAX else character
+    # converters disagree on escapes outside of classes, but agree on a class of one
+    return f"[\\x{ord(character):02X}]" if character in _SYNTAX else character
 
 
 def _range(first: str, last: str) -> str:

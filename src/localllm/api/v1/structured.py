@@ -71,7 +71,7 @@ _STRUCTURE = (
 
 
 class Prepared(Struct, frozen=True):
-    """``schema`` is for the grammar. ``check_after``: the keywords it lost, as paths; empty = it says all there is."""
+    """``schema`` is for the grammar. ``check_after``: the keywords it may not hold, as paths; empty = it holds all."""
 
     schema: dict[str, object]
     check_after: tuple[str, ...] = ()
@@ -111,6 +111,8 @@ class _Walk:
         self._count(depth, where)
         if schema is True:
             return {"type": list(_ANY_TYPE)}
+        if isinstance(schema, dict) and "anyOf" in schema and "oneOf" in schema:
+            raise self._bad(f"{where} has both anyOf and oneOf")
         if not isinstance(schema, dict):
             raise self._bad(f"{where} is not a schema")
         kept: dict[str, object] = {}
@@ -132,7 +134,8 @@ class _Walk:
         elif key in ("properties", "$defs", "definitions"):
             kept[key] = self._named(value, where, depth)
         elif key in ("anyOf", "oneOf", "allOf", "prefixItems"):
-            kept[key] = self._list(value, where, depth)
+            # a grammar takes any branch; that no second one fits as well can only be checked
+            kept["anyOf" if key == "oneOf" else key] = self._list(value, where, depth)
             if key in ("oneOf", "allOf"):
                 self.lost.append(where)
         elif key == "items" and isinstance(value, list):
@@ -148,6 +151,8 @@ class _Walk:
 
     def _plain(self, kept: dict[str, object], key: str, value: object, where: str) -> None:
         if key == "format":
+            if not isinstance(value, str):
+                raise self._bad(f"{where} must be text")
             if value in _GRAMMAR_FORMATS:
                 kept[key] = value
             else:
@@ -178,10 +183,8 @@ class _Walk:
         """Keywords that the converter ignores because of the ones beside them."""
         if _UNIONS & kept.keys() and len((_STRUCTURE | {"required", "pattern"}) & kept.keys()) > 1:
             self.lost.append(f"{where} (keywords beside anyOf, oneOf, allOf or $ref)")
-        if _BOUNDS & kept.keys() and schema.get("type") != "integer":
-            for key in _BOUNDS & kept.keys():
-                del kept[key]
-                self.lost.append(f"{where}/{key}")
+        if schema.get("type") != "integer":  # some grammars hold bounds of fractions too, so they stay
+            self.lost.extend(f"{where}/{key}" for key in sorted(_BOUNDS & kept.keys()))
         if ("pattern" in kept or "format" in kept) and {"minLength", "maxLength"} & kept.keys():
             self.lost.append(f"{where} (length beside pattern or format)")
         if "prefixItems" in kept and {"items", "minItems", "maxItems"} & kept.keys():
