@@ -28,6 +28,7 @@ from localllm.core import control, errors
 from localllm.core.errors import LocalLLMError
 from localllm.settings.load import default_text
 from localllm.settings.schema import all_settings, sections
+from localllm.tui.actions import ACTIONS, Scope, shown_key
 
 ROOT = Path(__file__).resolve().parent.parent
 WITH_ERRORS = ("localllm.api.errors", "localllm.api.v1.guard", "localllm.tui.main")
@@ -40,6 +41,7 @@ def pages() -> dict[str, str]:
     """Every generated file: path from the repository's root → content."""
     return {
         "docs/reference/cli.md": "\n".join(_cli()) + "\n",
+        "docs/reference/keys.md": "\n".join(_keys()) + "\n",
         "docs/reference/settings.md": "\n".join(_settings()) + "\n",
         "docs/reference/errors.md": "\n".join(_errors()) + "\n",
         "docs/reference/control-api.md": "\n".join(_control()) + "\n",
@@ -155,6 +157,22 @@ def _settings() -> Iterator[str]:
             yield f"- default: `{default_text(setting)}`"
             yield f"- variable: `{setting.variable}`"
             yield f"- applies: {'when the service starts again' if setting.needs_restart else 'when the app starts again'}\n"
+
+
+# ---------------------------------------------------------------- keys
+
+
+def _keys() -> Iterator[str]:
+    yield HEAD
+    yield "# Keys of the terminal app\n"
+    yield "The mouse works, too. In a field, letters are text: leave it with Esc first, or use the key with Ctrl."
+    for scope in Scope:
+        yield f"\n## {scope.value.capitalize()}\n"
+        yield "| key | |\n|---|---|"
+        for action in ACTIONS:
+            if action.scope is scope:
+                keys = ", ".join(f"`{shown_key(key)}`" for key in action.keys)
+                yield f"| {_cell(keys)} | {_cell(action.help)} |"
 
 
 # ---------------------------------------------------------------- errors
