@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -45,12 +46,13 @@ def read_celsius(path: Path | None) -> float | None:
 class Rate:
     """The growth of a counter per second between two readings."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._last: tuple[float, int] | None = None
 
     def update(self, counter: int | None) -> float | None:
         """Growth per second since the last call; ``None`` at first, without a counter, or when it went back."""
-        now = time.monotonic()
+        now = self._clock()
         last, self._last = self._last, None if counter is None else (now, counter)
         if last is None or counter is None or counter < last[1] or now <= last[0]:
             return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from localllm.core.machine import Device, DeviceSample
@@ -16,15 +18,17 @@ class IntelGauge:
     together.
     """
 
-    def __init__(self, device: Device, *, root: Path = Path("/")) -> None:
+    def __init__(
+        self, device: Device, *, root: Path = Path("/"), clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._device = device
         card = root / (device.address or "").lstrip("/")
         self._hwmon = hwmon_folder(card / "device")
         self._xe = card / "device/tile0/gt0"
         self._i915 = card / "gt/gt0"
         self._card = card
-        self._idle_ms = Rate()
-        self._energy_uj = Rate()
+        self._idle_ms = Rate(clock)
+        self._energy_uj = Rate(clock)
 
     def read(self) -> DeviceSample:
         idle = self._idle_ms.update(
