@@ -38,27 +38,27 @@ class Answer(Struct, frozen=True, kw_only=True):
     figures: Figures
 
 
-class _Delta(Struct):
+class _Delta(Struct, frozen=True):
     content: str | None = None
 
 
-class _Choice(Struct):
+class _Choice(Struct, frozen=True):
     delta: _Delta = _Delta()
     finish_reason: str | None = None
 
 
-class _Cached(Struct):
+class _Cached(Struct, frozen=True):
     cached_tokens: int | None = None
 
 
-class _Usage(Struct):
+class _Usage(Struct, frozen=True):
     prompt_tokens: int
     completion_tokens: int
     prompt_tokens_details: _Cached = _Cached()
 
 
-class _Chunk(Struct):
-    choices: list[_Choice] = []
+class _Chunk(Struct, frozen=True):
+    choices: tuple[_Choice, ...] = ()
     usage: _Usage | None = None
 
 

@@ -43,18 +43,19 @@ def command(prompt: str, once: bool, as_json: bool) -> int | None:
     from localllm.cli.answer import sentence
 
     say(f"> {prompt}")
-    answer = call(here, lambda client: _ask(client, DEMO_NAME, prompt, as_json))
+    answer, url = call(here, lambda client: _ask(client, DEMO_NAME, prompt, as_json))
     emit(Result("answer", answer, lambda: iter((sentence(answer.figures),))), as_json=as_json)
     if not as_json:
-        say("In a terminal, `localllm` opens the app. OpenAI clients: http://127.0.0.1:11500/v1")
+        say(f"The service goes on: `localllm` opens its app, OpenAI clients find it at {url}/v1")
     return None
 
 
-async def _ask(client: Client, model: str, prompt: str, quiet: bool) -> Answer:
+async def _ask(client: Client, model: str, prompt: str, quiet: bool) -> tuple[Answer, str]:
+    """The answer, and where the service is."""
     from localllm.cli.run import one_answer
 
     body: dict[str, Any] = {"messages": [{"role": "user", "content": prompt}], "max_tokens": 200}
-    return await one_answer(client, model, body, quiet=quiet)
+    return await one_answer(client, model, body, quiet=quiet), client.base_url
 
 
 async def _ensure_model(client: Client) -> bool:
