@@ -21,8 +21,8 @@ from localllm.core.placement import (
     Staged,
     WeightGroups,
     group_weights,
-    largest_on_cpu,
     place,
+    staged_weights,
     weights_per_device,
 )
 from localllm.core.units import MIB
@@ -134,7 +134,7 @@ class Estimator:
             kv[placement.layers[layer] + 1] += cache.total
         outputs = plan.parallel if outputs is None else outputs
         flash = uses_flash_attention(facts, plan)
-        staged = largest_on_cpu(facts, placement) if count else Staged(0, False)
+        staged = staged_weights(facts, placement) if count else Staged(0, False)
         used = {*placement.layers, placement.output}
         devices: list[DeviceEstimate] = []
         for device in range(CPU, count):

@@ -112,25 +112,38 @@ def weights_per_device(groups: WeightGroups, placement: Placement, gpu_count: in
 
 
 class Staged(Struct, frozen=True):
-    """The largest weight that stays on the CPU of a model that is partly on a GPU; ``expert``: it is experts'."""
+    """What passes through a GPU on behalf of layers on the CPU, in bytes; ``expert``: it is experts' weights."""
 
     bytes: int
     expert: bool
 
 
-def largest_on_cpu(facts: ModelFacts, placement: Placement) -> Staged:
-    """What a GPU must make room for when it computes a large batch for the CPU's layers; nothing without a GPU."""
-    largest = Staged(0, False)
+def staged_weights(facts: ModelFacts, placement: Placement) -> Staged:
+    """The room a GPU needs for weights of the CPU's layers when it computes a large batch for them.
+
+    One weight is copied at a time and its place reused, if the next one fits: experts' way down that is larger
+    than their way up lands behind it (read off two load logs; a tenth is added, since ggml leaves gaps).
+    """
+    dense = experts = 0
+    first: dict[int, int] = {}
+    second: dict[int, int] = {}
     for tensor in facts.tensors:
         block = _BLOCK.match(tensor.name)
         if block is None or int(block[1]) >= len(placement.layers):
             continue
         layer = int(block[1])
-        expert = _EXPERTS.search(tensor.name) is not None
-        on_cpu = placement.layers[layer] == CPU or (expert and layer < placement.cpu_moe_layers)
-        if on_cpu and tensor.size_bytes > largest.bytes:
-            largest = Staged(tensor.size_bytes, expert)
-    return largest
+        is_expert = _EXPERTS.search(tensor.name) is not None
+        if placement.layers[layer] != CPU and not (is_expert and layer < placement.cpu_moe_layers):
+            continue
+        if is_expert:
+            group = second if "down" in tensor.name else first
+            group[layer] = max(group.get(layer, 0), tensor.size_bytes)
+        else:
+            dense = max(dense, tensor.size_bytes)
+    for layer in first.keys() | second.keys():
+        up, down = first.get(layer, 0), second.get(layer, 0)
+        experts = max(experts, up if down <= up else (up + down) * 11 // 10)
+    return Staged(experts, True) if experts > dense else Staged(dense, False)
 
 
 def _padded_bytes(tensor: TensorInfo, *, cuda: bool) -> int:
