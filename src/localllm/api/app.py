@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from localllm.api.boundary import Boundary
+from localllm.api.control import routes as control_routes
 from localllm.api.health import Health
 from localllm.api.keys import KeyGate
 from localllm.api.origins import OriginGate, is_loopback
@@ -28,8 +29,6 @@ from localllm.service.runtime import Runtime
 
 def build_app(runtime: Runtime) -> ASGIApp:
     """Everything the service answers, on one port. ``runtime.identity.host`` is where it is bound."""
-    from localllm.api.control import routes as control_routes
-
     return gated([*port_routes(runtime), *control_routes(runtime)], runtime)
 
 

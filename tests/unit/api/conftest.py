@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,18 +19,16 @@ from starlette.types import ASGIApp
 from localllm.api.app import gated, port_routes
 from localllm.api.errors import status_of
 from localllm.core.config import ModelSettings, ServerSettings, Settings
-from localllm.core.control import Identity, LoadRequest, RequestRecord
+from localllm.core.control import Identity, RequestRecord
 from localllm.core.errors import ModelNotFound
 from localllm.core.generation import Sampling
-from localllm.core.launch import LaunchPlan
-from localllm.core.machine import Device, DeviceKind
 from localllm.hub.store import StoredModel
 from localllm.service.activity import Activity
 from localllm.service.background import Background
 from localllm.service.manager import Manager
 from localllm.service.pipeline import Pipeline
-from localllm.service.planning import Planned
 from localllm.service.runtime import Runtime
+from tests.support.fixed_planning import FixedPlanning
 from tests.support.scripted_engine import ScriptedEngine
 
 MODEL = "tiny:Q4_K_M"
@@ -72,26 +70,6 @@ class Source:
         if name not in self._models:
             raise ModelNotFound(name, near=list(self._models))
         return self._models[name]
-
-
-class Planner:
-    """Everything fits: 512 tokens of context unless more is asked for, eight at once."""
-
-    async def devices(self) -> tuple[Device, ...]:
-        free = 8 << 30
-        return (
-            Device(
-                id="cpu", kind=DeviceKind.CPU, name="cpu", total_bytes=free, free_bytes=free, margin_bytes=0
-            ),
-        )
-
-    async def plan(
-        self, model: StoredModel, request: LoadRequest, available_bytes: Mapping[str, int]
-    ) -> Planned:
-        launch = LaunchPlan(
-            model_path=str(model.path), context_length=request.context_length or 512, parallel=8
-        )
-        return Planned(launch=launch, bytes_by_device={"cpu": 1})
 
 
 async def until(condition: Callable[[], bool], *, within_s: float = 5.0) -> None:
@@ -158,7 +136,7 @@ async def open_port() -> AsyncIterator[OpenPort]:
             manager = Manager(
                 source=Source(MODEL, "org/model:Q8_0"),
                 engines={"scripted": engine},
-                planning=Planner(),
+                planning=FixedPlanning(context_length=512, parallel=8),
                 background=background,
                 default_model=default,
                 queue_limit=settings.server.queue_limit,

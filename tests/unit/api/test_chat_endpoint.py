@@ -282,11 +282,11 @@ async def test_json_modes_reach_the_engine(port: PortUnderTest) -> None:
     }
     body = (await port.chat(response_format={"type": "json_object"})).json()
     assert isinstance(json.loads(body["choices"][0]["message"]["content"]), dict)
-    assert isinstance(port.engine.requests[-1].constraint, JsonObject)
+    assert port.engine.requests[0].constraint == JsonObject()
     asked = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
     body = (await port.chat(response_format=asked)).json()
     assert json.loads(body["choices"][0]["message"]["content"]) == {"n": 1}
-    assert port.engine.requests[-1].constraint == JsonSchema(schema, "answer")
+    assert port.engine.requests[1].constraint == JsonSchema(schema, "answer")
 
 
 async def test_what_the_grammar_lost_is_checked_at_the_end(port: PortUnderTest) -> None:

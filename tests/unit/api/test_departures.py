@@ -14,7 +14,7 @@ import pytest
 
 from localllm.core.errors import GenerationFailed
 from localllm.engines.base import Capability
-from tests.support.script import Fail, Flood, Hang, Prefill, Start, Text, Wait
+from tests.support.script import Fail, Flood, Hang, Prefill, Start, Step, Text, Wait
 from tests.support.scripted_engine import DEFAULT_CAPABILITIES, ScriptedEngine
 from tests.unit.api.conftest import MODEL, OpenPort, PortUnderTest, listening, until
 
@@ -46,12 +46,12 @@ async def connected(app: Any) -> AsyncIterator[tuple[asyncio.StreamReader, async
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("phase", ["before Started", "prefill", "generating"])
 async def test_leaving_frees_the_place_within_a_second(port: PortUnderTest, stream: bool, phase: str) -> None:
-    steps = {
+    phases: dict[str, list[Step]] = {
         "before Started": [Hang(), Start(), Text("never")],
         "prefill": [Prefill(1), Hang(), Start(), Text("never")],
         "generating": [Text("one two"), Hang()],
-    }[phase]
-    port.engine.enqueue(*steps)
+    }
+    port.engine.enqueue(*phases[phase])
     async with connected(port.app) as (_, writer):
         writer.write(request_bytes(stream=stream))
         await until(lambda: port.engine.calls == 1)

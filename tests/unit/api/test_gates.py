@@ -54,7 +54,7 @@ async def test_a_key_is_taken_from_headers_only(
     open_port: OpenPort, headers: dict[str, str], status: int
 ) -> None:
     port: PortUnderTest = open_port(api_keys=("secret-key",))
-    encoded = [(name, value.encode()) for name, value in headers.items()]
+    encoded = {name.encode(): value.encode() for name, value in headers.items()}
     assert (await port.client.get("/v1/models", headers=encoded)).status_code == status
     assert (await port.client.get("/v1/models?api_key=secret-key")).status_code == 401
 

@@ -89,6 +89,13 @@ def test_what_the_grammar_may_not_hold_is_remembered(schema: dict[str, object]) 
         {"type": "string", "pattern": "(?=x)"},
         {"type": "string", "pattern": 5},
         {"items": 5},
+        {"not": {"pattern": "^a$"}},
+        {"contains": {"properties": {"a": {"pattern": "^a$"}}}},
+        {"not": {"required": [["a"]]}},
+        {"multipleOf": 0},
+        {"uniqueItems": "yes"},
+        {"minProperties": -1},
+        {"dependentRequired": {"a": "b"}},
     ],
 )
 def test_a_schema_that_cannot_be_kept_is_refused(schema: dict[str, object]) -> None:
@@ -142,6 +149,7 @@ def test_a_tools_parameters_only_lose_what_no_grammar_takes() -> None:
         ({"dependentRequired": {"a": ["b"]}}, [{"a": 1, "b": 1}, {"b": 1}], [{"a": 1}]),
         ({"dependentSchemas": {"a": {"required": ["b"]}}}, [{"b": 1}], [{"a": 1}]),
         ({"oneOf": [{"type": "integer"}, {"minimum": 5}]}, [1, 5.5], [5, 6]),
+        ({"oneOf": [{"pattern": "^a$"}, {"pattern": "^b$"}, {"type": "null"}]}, ["a", None], []),
         ({"allOf": [{"minimum": 1}, {"maximum": 2}]}, [1], [3]),
         ({"not": {"type": "string"}}, [1], ["a"]),
         ({"if": {"type": "string"}, "then": {"minLength": 1}, "else": {"minimum": 1}}, ["a", 1], ["", 0]),

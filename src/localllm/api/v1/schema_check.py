@@ -64,7 +64,8 @@ class _Check:
             yield f"{at} fits none of anyOf"
         if "oneOf" in schema:
             fitting = sum(self._fits(value, part, depth) for part in _list(schema, "oneOf"))
-            if fitting != 1:
+            # branches that differ only by their patterns, which are not run here, may all seem to fit
+            if fitting == 0 or (fitting > 1 and not _has_pattern(schema["oneOf"])):
                 yield f"{at} fits {fitting} of oneOf instead of one"
         if "not" in schema and self._fits(value, schema["not"], depth):
             yield f"{at} fits what it must not"
@@ -112,6 +113,12 @@ class _Check:
         for name, part in parts.items() if isinstance(parts, Mapping) else ():
             if name in value:
                 yield from self.problems(value, part, at, depth + 1)
+
+
+def _has_pattern(schema: object) -> bool:
+    if isinstance(schema, Mapping):
+        return "pattern" in schema or any(_has_pattern(part) for part in schema.values())
+    return isinstance(schema, list) and any(_has_pattern(part) for part in schema)
 
 
 def _general(value: object, schema: _Schema, at: str) -> Iterator[str]:

@@ -58,6 +58,7 @@ _CHECKED_AFTER = frozenset(
 _REFUSED = frozenset(
     ["patternProperties", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef"]
 )
+_COUNTS = frozenset(["minContains", "maxContains", "minProperties", "maxProperties"])
 _REPEATS = frozenset(["minLength", "maxLength", "minItems", "maxItems"])
 _BOUNDS = frozenset(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"])
 _GRAMMAR_FORMATS = frozenset(
@@ -105,6 +106,7 @@ class _Walk:
         self.param = param
         self.strict = strict
         self.lost: list[str] = []
+        self.judging = False
         self.nodes = 0
 
     def schema(self, schema: object, where: str, depth: int) -> dict[str, object]:
@@ -127,8 +129,8 @@ class _Walk:
         if key in _ANNOTATIONS:
             return
         if key in _CHECKED_AFTER:
-            if value is not False:
-                self.lost.append(where)
+            self._judged(key, value, where, depth)
+            self.lost.append(where)
         elif key in _REFUSED:
             self._refuse(f"{where} cannot be enforced here")
         elif key in ("properties", "$defs", "definitions"):
@@ -148,6 +150,27 @@ class _Walk:
             self._pattern(kept, value, where)
         else:
             self._plain(kept, key, value, where)
+
+    def _judged(self, key: str, value: object, where: str, depth: int) -> None:
+        """A keyword that is checked at the end: it must be sound, and hold no pattern, since none is run here."""
+        outside, self.judging = self.judging, True
+        if key in _COUNTS:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise self._bad(f"{where} must be a whole number from 0")
+        elif key == "multipleOf":
+            if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+                raise self._bad(f"{where} must be a number above 0")
+        elif key == "dependentRequired":
+            if not isinstance(value, dict) or not all(map(_is_names, value.values())):
+                raise self._bad(f"{where} must map names to lists of names")
+        elif key == "dependentSchemas":
+            self._named(value, where, depth)
+        elif key == "uniqueItems":
+            if not isinstance(value, bool):
+                raise self._bad(f"{where} must be true or false")
+        elif not isinstance(value, bool):
+            self.schema(value, where, depth + 1)
+        self.judging = outside
 
     def _plain(self, kept: dict[str, object], key: str, value: object, where: str) -> None:
         if key == "format":
@@ -171,7 +194,7 @@ class _Walk:
         elif key == "type":
             kept[key] = self._type(value, where)
         elif key == "required":
-            if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            if not _is_names(value):
                 raise self._bad(f"{where} must be a list of names")
             kept[key] = value
         elif key in _BOUNDS and (not isinstance(value, int | float) or isinstance(value, bool)):
@@ -221,6 +244,9 @@ class _Walk:
     def _pattern(self, kept: dict[str, object], value: object, where: str) -> None:
         if not isinstance(value, str):
             raise self._bad(f"{where} must be text")
+        if self.judging:
+            self._refuse(f"{where} can be neither enforced nor checked there")
+            return
         try:
             kept["pattern"] = grammar_pattern(value)
         except PatternUnsupported as error:
@@ -246,6 +272,10 @@ class _Walk:
 
     def _bad(self, reason: str) -> BadRequest:
         return BadRequest(f"Invalid schema: {reason}.", param=self.param)
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 def _implied_type(kept: Mapping[str, object]) -> object:
