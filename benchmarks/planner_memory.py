@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from benchmarks.planner_figures import Figure, Lacking, Report, at_most, median, percentile, plain
+from localllm.core.compute_buffer import gpu_bytes_from_simulation
 from localllm.core.derive import facts_from_figures, header_from_figures
 from localllm.core.errors import LocalLLMError
 from localllm.core.facts import ModelFacts
@@ -20,6 +21,7 @@ from localllm.core.kv_cache import layer_caches
 from localllm.core.launch import LaunchPlan
 from localllm.core.machine import Device, DeviceKind
 from localllm.core.memory import Estimator, MemoryEstimate
+from localllm.core.quant import base_name
 from localllm.core.quant_mix import known_mix
 from localllm.core.shapes import Figures
 from localllm.core.units import MIB
@@ -189,8 +191,10 @@ def _understand(row: Row, label: str, known: tuple[KnownModel, ...], lacking: La
         lacking.add("weights", label, f"no recipe for the quantisation {row.quant!r}")
     # files of Q4_0 are made with an importance matrix since 2024, which changes four of their layers
     matrix = (row.date or "") >= "2024"
-    header = header_from_figures(figures, quant or "Q4_K_M", importance_matrix=matrix)
-    facts = facts_from_figures(figures, quant or "Q4_K_M", importance_matrix=matrix)
+    near = base_name(row.quant) if row.quant else ""
+    recipe = quant or (near if known_mix(near) else "Q4_K_M")
+    header = header_from_figures(figures, recipe, importance_matrix=matrix)
+    facts = facts_from_figures(figures, recipe, importance_matrix=matrix)
     facts = structs.replace(facts, quant=quant or "")
     sequences = row.n_seq or 1
     gpu_names = [d.device for d in row.devices if not _is_host(d.device)]
@@ -288,7 +292,6 @@ def _is_host(device: str) -> bool:
 
 
 def _judge(case: Case, errors: Errors, lacking: Lacking) -> str:
-    row = case.row
     estimate = Estimator(case.facts, case.gpus).estimate(case.plan, outputs=case.outputs)
     cuda = any(gpu.backend in ("cuda", "rocm") for gpu in case.gpus)
     kv = sum(cache.keys_values for cache in layer_caches(case.facts, case.plan, cuda=cuda))
@@ -366,7 +369,7 @@ def _note(kind: str, measured_mib: float | None, estimated_bytes: int, errors: l
 
 
 def _judge_simulation(case: Case, simulator: Simulator, errors: Errors, lacking: Lacking) -> str:
-    """llama.cpp's own answer, from its CPU build; what a GPU build saves is one row of the residual stream."""
+    """llama.cpp's own answer, from its CPU build, brought over to a GPU build where the row is about one."""
     plan = case.plan
     partial = case.gpus and (plan.cpu_moe_layers or 0 < plan.gpu_layers < case.facts.total_layers)
     if len(case.gpus) > 1 or partial or (case.gpus and plan.gpu_layers == 0):
@@ -382,7 +385,7 @@ def _judge_simulation(case: Case, simulator: Simulator, errors: Errors, lacking:
     state = sum(b.bytes for b in buffers if b.kind == "recurrent")
     compute = sum(b.bytes for b in buffers if b.kind == "compute")
     if case.gpus:
-        compute -= 4 * case.facts.n_embd * min(plan.ubatch, plan.context_length * plan.parallel)
+        compute = gpu_bytes_from_simulation(case.facts, plan, compute)
     estimate = Estimator(case.facts, case.gpus).estimate(plan, outputs=case.outputs)
     device = structs.replace(estimate.devices[-1], kv=kv + state, compute=compute)
     estimate = MemoryEstimate((*estimate.devices[:-1], device))

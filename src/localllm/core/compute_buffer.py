@@ -68,6 +68,21 @@ def compute_bytes(facts: ModelFacts, plan: LaunchPlan, share: Share) -> int:
     return max(stages)
 
 
+def gpu_bytes_from_simulation(facts: ModelFacts, plan: LaunchPlan, cpu_bytes: int) -> int:
+    """What a GPU build reserves where a CPU build's simulation said ``cpu_bytes`` (all layers on one device).
+
+    The GPU keeps one row of the residual less, unless the cache is quantised; but its flash attention converts a
+    quantised cache to f16, which a CPU build never does.
+    """
+    batch = max(1, min(plan.ubatch, plan.context_length * plan.parallel))
+    widths = _widths(facts, batch)
+    if not _quantised_cache(plan):
+        return cpu_bytes - widths.stream
+    share = Share(gpu=True, outputs=0, flash_attention=True)
+    attention = _attention(facts, plan, widths, batch, share) + _mask_bytes(facts, plan, batch, share)
+    return max(cpu_bytes, attention - widths.stream)
+
+
 def output_bytes(facts: ModelFacts, plan: LaunchPlan, outputs: int) -> int:
     """The host buffer that results are copied to: one row of logits per output (llama-context.cpp)."""
     width = facts.n_embd if plan.embedding else facts.n_vocab
@@ -134,14 +149,17 @@ def _attention(facts: ModelFacts, plan: LaunchPlan, widths: _Widths, batch: int,
     gated = any(facts.recurrent_layers) and facts.state_elements[1] > 0
     if gated:
         around += widths.stream + widths.mixed
-    quantised = any(tensor_type(kind).block_elements > 1 for kind in (plan.kv_type_k, plan.kv_type_v))
-    if any(facts.sliding_layers) and (quantised or not share.flash_attention):
+    if any(facts.sliding_layers) and (_quantised_cache(plan) or not share.flash_attention):
         around += widths.queries
     if share.flash_attention:
         return around + _converted_cache(facts, plan, cells * streams, share)
     if facts.latent_attention:
         around += cells * facts.head_dim_k * _F16 + widths.mixed
     return around + max(facts.n_head) * cells * batch * _F32
+
+
+def _quantised_cache(plan: LaunchPlan) -> bool:
+    return any(tensor_type(kind).block_elements > 1 for kind in (plan.kv_type_k, plan.kv_type_v))
 
 
 def _converted_cache(facts: ModelFacts, plan: LaunchPlan, rows: int, share: Share) -> int:

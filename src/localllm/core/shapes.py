@@ -75,6 +75,7 @@ _QK_NORM: Final = frozenset(
 _POST_NORM: Final = frozenset({"gemma2", "gemma3", "gemma4", "olmo2", "glm4"})
 _FUSED_QKV: Final = frozenset({"phi3"})
 _FUSED_GATE: Final = frozenset({"phi3", "glm4", "chatglm"})
+_FUSED_EXPERTS: Final = frozenset({"qwen35moe"})
 _NO_GATE: Final = frozenset({"starcoder2", "phi2", "gpt2", "nemotron"})
 _ONE_NORM: Final = frozenset({"command-r", "cohere2", "phi2"})
 _DELTA_NET: Final = frozenset({"qwen3next", "qwen35", "qwen35moe"})
@@ -238,11 +239,13 @@ def _feed_forward(f: Figures, block: str) -> Iterator[Shape]:
 def _experts(f: Figures, block: str) -> Iterator[Shape]:
     yield Shape(block + "ffn_gate_inp.weight", (f.n_embd, f.n_expert), "F32")
     width = f.n_ff_expert or f.n_ff
-    for name, shape in (
-        ("gate", (f.n_embd, width, f.n_expert)),
-        ("up", (f.n_embd, width, f.n_expert)),
-        ("down", (width, f.n_embd, f.n_expert)),
-    ):
+    down = (width, f.n_embd, f.n_expert)
+    if f.architecture in _FUSED_EXPERTS:
+        shapes = {"gate_up": (f.n_embd, 2 * width, f.n_expert), "down": down}
+    else:
+        up = (f.n_embd, width, f.n_expert)
+        shapes = {"gate": up, "up": up, "down": down}
+    for name, shape in shapes.items():
         yield Shape(f"{block}ffn_{name}_exps.weight", shape, "F16")
         if f.architecture == "gpt-oss":
             yield Shape(f"{block}ffn_{name}_exps.bias", (shape[1], f.n_expert), "F32")
