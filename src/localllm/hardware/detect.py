@@ -14,14 +14,14 @@ from msgspec import Struct, structs
 
 from localllm.core.device_table import DeviceClass, DeviceRow, match_device
 from localllm.core.errors import HardwareError
-from localllm.core.machine import Device, DeviceKind, Evidence, Machine
+from localllm.core.machine import Device, DeviceKind, Machine
 from localllm.hardware.amd import probe_amd
 from localllm.hardware.apple import probe_apple
 from localllm.hardware.asking import Asker, LiveAsker, RawAnswers, ReplayAsker, merge_answers
 from localllm.hardware.cgroup import CgroupLimits, cgroup_limits
 from localllm.hardware.cpu import processor
 from localllm.hardware.devices import load_device_table
-from localllm.hardware.evidence import Answer, EvidenceBook
+from localllm.hardware.evidence import Answer, EvidenceBook, overrule
 from localllm.hardware.found import Found, Scene
 from localllm.hardware.intel import probe_intel
 from localllm.hardware.memory import HostMemory, host_margin_bytes, host_memory
@@ -30,8 +30,6 @@ from localllm.hardware.overrides import apply_overrides
 from localllm.hardware.surroundings import container_name, is_wsl
 
 Probe = Callable[[Scene], Found]
-
-_MEASURED = "measured: copy and read"
 
 GPU_PROBES: Mapping[str, Probe] = {
     "NVIDIA": probe_nvidia,
@@ -53,16 +51,13 @@ def detect(
     overrides: Mapping[str, str] | None = None,
     deadline_s: float = 3.0,
     raw: RawAnswers | None = None,
-    cpu_bandwidth_gb_per_s: float | None = None,
 ) -> Machine:
     """Read this machine, or replay the answers in ``raw``. Never raises, never takes longer than the deadline.
 
-    ``overrides`` maps ``"cuda0.free_bytes"`` and the like to values that win over every source;
-    ``cpu_bandwidth_gb_per_s`` is what ``measure_bandwidth`` once found here.
+    ``overrides`` maps ``"cuda0.free_bytes"`` and the like to values that win over every source. Nothing is measured
+    here; ``hardware.remembered`` adds the bandwidth of the memory.
     """
-    return detect_with_answers(
-        overrides=overrides, deadline_s=deadline_s, raw=raw, cpu_bandwidth_gb_per_s=cpu_bandwidth_gb_per_s
-    ).machine
+    return detect_with_answers(overrides=overrides, deadline_s=deadline_s, raw=raw).machine
 
 
 def detect_with_answers(
@@ -70,7 +65,6 @@ def detect_with_answers(
     overrides: Mapping[str, str] | None = None,
     deadline_s: float = 3.0,
     raw: RawAnswers | None = None,
-    cpu_bandwidth_gb_per_s: float | None = None,
     probes: Mapping[str, Probe] = GPU_PROBES,
 ) -> Detection:
     """``detect``, with what every source answered (``localllm hw --save FILE``)."""
@@ -85,7 +79,7 @@ def detect_with_answers(
         return askers[-1]
 
     def read_host() -> _Host:
-        return _host(asker(), table, cpu_bandwidth_gb_per_s)
+        return _host(asker(), table)
 
     host = _within_deadline({"host": read_host}, until)["host"]
     if not isinstance(host, _Host):
@@ -130,14 +124,9 @@ def _merge(cpu: Device, found: Mapping[str, object], problems: list[str]) -> tup
 
 
 def _share_bandwidth(cpu: Device, gpus: Sequence[Device]) -> Device:
-    """Give the CPU the bandwidth of memory it shares with a GPU, whose name says more, unless it was measured."""
-    shared = next((gpu for gpu in gpus if gpu.unified and gpu.bandwidth_gb_per_s is not None), None)
-    field = "bandwidth_gb_per_s"
-    if shared is None or any(e.used and e.field == field and e.source == _MEASURED for e in cpu.evidence):
-        return cpu
-    others = tuple(structs.replace(e, used=False) if e.field == field else e for e in cpu.evidence)
-    own = Evidence(field, f"shared with {shared.id}", str(shared.bandwidth_gb_per_s), True)
-    return structs.replace(cpu, bandwidth_gb_per_s=shared.bandwidth_gb_per_s, evidence=(*others, own))
+    """Give the CPU the bandwidth of memory it shares with a GPU: the GPU's name says more about it."""
+    shared = next((gpu.bandwidth_gb_per_s for gpu in gpus if gpu.unified and gpu.bandwidth_gb_per_s), None)
+    return cpu if shared is None else overrule(cpu, "bandwidth_gb_per_s", "shared with the GPU", shared)
 
 
 class _Host(Struct, frozen=True, kw_only=True):
@@ -148,7 +137,7 @@ class _Host(Struct, frozen=True, kw_only=True):
     wsl: bool
 
 
-def _host(asker: Asker, table: tuple[DeviceRow, ...], measured_gb_per_s: float | None) -> _Host:
+def _host(asker: Asker, table: tuple[DeviceRow, ...]) -> _Host:
     """The CPU with its RAM. What it may use is MemAvailable, bounded by every cgroup above this process."""
     book = EvidenceBook()
     memory = host_memory(asker, book)
@@ -165,7 +154,6 @@ def _host(asker: Asker, table: tuple[DeviceRow, ...], measured_gb_per_s: float |
     row = match_device(cpu.name, processors, memory_bytes=memory.total_bytes)
     bandwidth = book.first(
         "bandwidth_gb_per_s",
-        Answer(_MEASURED, measured_gb_per_s),
         Answer("device table", row.bandwidth_gb_per_s if row else None, row.name if row else None),
     )
     device = Device(

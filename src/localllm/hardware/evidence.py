@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, TypeVar
 
-from localllm.core.machine import Evidence
+from msgspec import structs
+
+from localllm.core.machine import Device, Evidence
 
 Value = TypeVar("Value", int, float, str)
 
@@ -52,6 +54,18 @@ class EvidenceBook:
                 )
             )
         return None if winner is None else winner.value
+
+
+def overrule(
+    device: Device, field: str, source: str, value: float | str | None, *, note: str | None = None
+) -> Device:
+    """The device with ``field`` taken from ``source``, and its evidence saying so."""
+    others = tuple(
+        structs.replace(entry, used=False) if entry.field == field else entry for entry in device.evidence
+    )
+    shown = "unknown" if value is None else str(value)
+    evidence = (*others, Evidence(field=field, source=source, value=shown, used=True, note=note))
+    return structs.replace(device, **{field: value, "evidence": evidence})
 
 
 def _value(answer: Answer[Value]) -> Value:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 from msgspec import structs
 
-from localllm.core.machine import Device, Evidence, Machine
+from localllm.core.machine import Device, Machine
 from localllm.core.units import parse_bytes
+from localllm.hardware.evidence import overrule
 
 SOURCE = "override"
 FIELDS = ("total_bytes", "free_bytes", "margin_bytes", "bandwidth_gb_per_s", "cores", "name")
@@ -17,19 +18,20 @@ FIELDS = ("total_bytes", "free_bytes", "margin_bytes", "bandwidth_gb_per_s", "co
 def apply_overrides(machine: Machine, overrides: Mapping[str, str]) -> Machine:
     """The machine with ``DEVICE.FIELD`` replaced; what cannot be applied is named in ``problems``.
 
-    Sizes may be written as ``20GiB``; ``unknown`` takes a value away.
+    Sizes may be written as ``20GiB``; ``unknown`` takes a value away; the device ``*`` means every one.
     """
     devices = {device.id: device for device in machine.devices}
     problems = list(machine.problems)
     for key, text in overrides.items():
         device_id, _, field = key.partition(".")
-        if device_id not in devices or field not in FIELDS:
+        chosen = list(devices) if device_id == "*" else [device_id] if device_id in devices else []
+        if not chosen or field not in FIELDS:
             known = [f"{name}.{field}" for name in devices for field in FIELDS]
             near = difflib.get_close_matches(key, known, n=1)
             problems.append(f"Override {key!r} names nothing here" + (f"; {near[0]}?" if near else "."))
             continue
         try:
-            devices[device_id] = _replace(devices[device_id], field, text.strip())
+            devices |= {name: _replace(devices[name], field, text.strip()) for name in chosen}
         except ValueError as error:
             problems.append(f"Override {key}: {error}.")
     return structs.replace(machine, devices=tuple(devices.values()), problems=tuple(problems))
@@ -52,8 +54,4 @@ def _replace(device: Device, field: str, text: str) -> Device:
         value = text
     if isinstance(value, int | float) and not 0 <= value < 1 << 50:
         raise ValueError(f"{text!r} is out of range")
-    others = tuple(
-        structs.replace(entry, used=False) if entry.field == field else entry for entry in device.evidence
-    )
-    evidence = (*others, Evidence(field=field, source=SOURCE, value=text, used=True))
-    return structs.replace(device, **{field: value, "evidence": evidence})
+    return overrule(device, field, SOURCE, value, note=text)

@@ -81,12 +81,6 @@ def test_probes_see_the_hosts_memory_as_its_cgroup_limits_it() -> None:
     assert seen == [reading.cpu.free_bytes]
 
 
-def test_a_measured_bandwidth_beats_the_table_and_the_shared_gpu() -> None:
-    for name in ("raspberry_pi_5", "gb10"):
-        reading = detect(raw=machines.answers(name), cpu_bandwidth_gb_per_s=11.5)
-        assert reading.cpu.bandwidth_gb_per_s == 11.5
-
-
 def test_every_detection_is_a_new_reading() -> None:
     raw = machines.answers("epyc_vm")
     before = detect(raw=raw).cpu.free_bytes

@@ -12,7 +12,7 @@ def test_an_override_wins_over_every_source_and_says_so() -> None:
     gpu = device(reading, "cuda0")
     assert gpu.free_bytes == 20 * GIB
     used = [entry for entry in gpu.evidence if entry.field == "free_bytes" and entry.used]
-    assert [(entry.source, entry.value) for entry in used] == [("override", "20GiB")]
+    assert [(entry.source, entry.value) for entry in used] == [("override", str(20 * GIB))]
     assert reading.cpu.cores == 6
     assert reading.problems == ()
 
@@ -23,6 +23,11 @@ def test_other_kinds_of_value() -> None:
     assert (gpu.bandwidth_gb_per_s, gpu.name, gpu.margin_bytes) == (900.5, "My card", GIB)
     unknown = device(machines.machine("rtx4090_desktop", **{"cuda0.bandwidth_gb_per_s": "unknown"}), "cuda0")
     assert unknown.bandwidth_gb_per_s is None
+
+
+def test_a_star_means_every_device() -> None:
+    reading = machines.machine("two_rtx3090", **{"*.margin_bytes": "1GiB"})
+    assert [found.margin_bytes for found in reading.devices] == [GIB, GIB, GIB]
 
 
 @pytest.mark.parametrize(
