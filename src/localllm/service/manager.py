@@ -85,7 +85,8 @@ class Manager:
         self._configured_engine = configured_engine
         self._queue_limit = queue_limit
         self._keep_alive_s = keep_alive_s
-        self._max_loaded = max_loaded
+        self.max_loaded = max_loaded
+        self.check_files_every_s = _CHECK_FILE_EVERY_S
         self._residents: dict[str, Resident] = {}
         self._planning_turn = asyncio.Lock()
         self._closing = False
@@ -198,9 +199,9 @@ class Manager:
         await self._loaded(resident, request, report)
         resident.last_used = time.monotonic()
         resident.expect_expiry()
-        state = resident.state()
-        assert state is not None
-        return state
+        return resident.state() or InstanceState(
+            model=resident.name, engine=resident.engine or "", phase=InstancePhase.UNLOADING, reason="evicted"
+        )
 
     async def unload(self, name: str, *, force: bool = False) -> InstanceState:
         """Unload a model: what runs may end within ``DRAIN_S`` seconds, or is cut off at once with ``force``.
@@ -250,7 +251,7 @@ class Manager:
     # ------------------------------------------------------------ loading
 
     async def _loaded(self, resident: Resident, request: LoadRequest, on_waiting: OnWaiting | None) -> None:
-        """Return when the model serves; join a load that is under way, else start one."""
+        """Return when a load has succeeded; join one that is under way, else start one."""
         if resident.slot.serving:
             return
         if on_waiting is not None:
@@ -260,14 +261,17 @@ class Manager:
                 await resident.gone.wait()
             if resident.loading is None:
                 self._start_load(resident, request)
+            elif on_waiting is not None and resident.progress is not None:
+                on_waiting(resident.waiting_for_load())
             assert resident.loading is not None
             # `wait` does not pass a cancellation on: a client that leaves must not end the load others wait for
             await asyncio.wait({resident.loading})
         finally:
             if on_waiting is not None:
                 resident.listeners.remove(on_waiting)
-        if not resident.slot.serving:
-            raise resident.error or Cancelled(f"The load of {resident.name!r} was cancelled.")
+        error = resident.why_not_loaded()
+        if error is not None:
+            raise error
 
     def _start_load(self, resident: Resident, request: LoadRequest) -> None:
         self._refuse_when_closing()
@@ -355,7 +359,7 @@ class Manager:
     async def _make_room(self, resident: Resident, request: LoadRequest) -> Planned:
         """Plan within what is free, else with idle models evicted, else once busy ones have finished."""
         others = [r for r in self.serving() if r is not resident and not r.pinned]
-        too_many = len(self.serving()) - (self._max_loaded - 1)
+        too_many = len(self.serving()) - (self.max_loaded - 1)
         if too_many > 0:
             for victim in sorted(others, key=lambda r: (r.in_use, r.last_used))[:too_many]:
                 await self._evict(victim, resident)
@@ -390,7 +394,7 @@ class Manager:
         """A file that is not the one that was loaded is loaded anew; one that is gone is an error."""
         if not resident.slot.serving or resident.slot.running > 0:
             return
-        if time.monotonic() - resident.last_used < _CHECK_FILE_EVERY_S:
+        if time.monotonic() - resident.last_used < self.check_files_every_s:
             return
         found = file_identity(resident.model.path)
         if found == resident.identity:

@@ -104,10 +104,22 @@ class Resident:
     def report(self, progress: LoadProgress) -> None:
         """Hand a load's progress to every request that waits for it."""
         self.progress = progress
-        waiting = Waiting(phase=RequestPhase.LOADING, stage=progress.stage, fraction=progress.fraction)
+        waiting = self.waiting_for_load()
         for listener in tuple(self.listeners):
             listener(waiting)
         self.on_change()
+
+    def why_not_loaded(self) -> LocalLLMError | None:
+        """The error of the load that has just ended; None when it went well.
+
+        Also None when the model was evicted since, or is loading once more: a turn will come, or be called off.
+        """
+        return None if self.slot.serving or self.loading is not None else self.error
+
+    def waiting_for_load(self) -> Waiting:
+        """Where the load that is under way stands."""
+        stage, fraction = (self.progress.stage, self.progress.fraction) if self.progress else (None, None)
+        return Waiting(phase=RequestPhase.LOADING, stage=stage, fraction=fraction)
 
     # ------------------------------------------------------------ turns
 
@@ -125,10 +137,7 @@ class Resident:
             position = self.queue.position(ticket, time.monotonic())
             on_waiting(Waiting(phase=RequestPhase.QUEUED, position=position))
         admitted = await future
-        if admitted is not None:
-            return admitted.instance
-        self._turns[ticket] = asyncio.get_running_loop().create_future()
-        return None
+        return admitted.instance if admitted is not None else None
 
     def leave(self, ticket: Ticket, *, answered_after_s: float | None = None) -> None:
         """Give back a place, waiting or running; ``answered_after_s`` = the request ran to its end and took so long."""
@@ -142,13 +151,20 @@ class Resident:
 
     def pump(self) -> None:
         """Admit whoever has a place now; called whenever a place may have become free."""
-        if not self.slot.serving or self.instance is None:
-            return
+        if not self.slot.serving or self.instance is None or self.instance.exited.done():
+            return  # one that has just died is seen to by `_instance_exited`, a moment later
         for ticket in self.queue.admit(time.monotonic()):
             future = self._turns[ticket]
             if not future.done():  # a cancelled waiter leaves by itself and gives the place on
                 self.move(self.slot.acquire())
                 future.set_result(Admitted(self.instance, self.slot.generation))
+
+    def _call_off_turns(self) -> None:
+        """Tell whoever waits for a turn that none will come from here, and let them wait for one of the next load."""
+        for ticket, future in self._turns.items():
+            if not future.done():
+                self._turns[ticket] = asyncio.get_running_loop().create_future()
+                future.set_result(None)
 
     def _open_queue(self, instance: Instance) -> None:
         """Let as many run as the instance takes; one that schedules tiers itself gets all that may wait, too."""
@@ -177,6 +193,7 @@ class Resident:
         if crashed:
             self.backoff.crashed(time.monotonic())
         self.move(self.slot.load_failed(crashed=crashed))
+        self._call_off_turns()
         if not isinstance(error, Cancelled):
             log.warning("load failed", extra={"model": self.name, "code": error.code})
 
@@ -246,9 +263,7 @@ class Resident:
         self.ledger.release(self.name)
         self.queue.capacity = 0
         self.move(slot)
-        for future in self._turns.values():
-            if not future.done():
-                future.set_result(None)
+        self._call_off_turns()
 
     # ------------------------------------------------------------ keep-alive
 

@@ -130,7 +130,7 @@ async def open_runtime(
         stack.enter_context(ServiceLock(paths))
         admin_key = ensure_admin_key(paths)
         died = read_identity(paths) is not None
-        reaper = Reaper(paths.state_dir / "children")
+        reaper = Reaper(paths.log_dir / "children")  # where the engines note theirs
         reaped = await asyncio.to_thread(reaper.reap)
         if died or reaped:
             log.warning("the last service did not stop cleanly", extra={"ended_engines": reaped})
