@@ -15,7 +15,7 @@ from localllm.hardware.asking import Asker
 from localllm.hardware.drm_clients import drm_holders
 from localllm.hardware.evidence import Answer, EvidenceBook
 from localllm.hardware.found import Found, Scene
-from localllm.hardware.memory import host_margin_bytes
+from localllm.hardware.memory import HOST_MARGIN_RULE, host_margin_bytes
 from localllm.hardware.parsing import to_bytes, to_int, word_pairs
 from localllm.hardware.pci import AMD, Card, drm_cards, known_card, libdrm_name
 
@@ -118,7 +118,7 @@ def _device(
         Answer("KFD bus width × memory clock × 16 (GDDR6)", _gddr6_bandwidth(node, row, unified)),
     )
     margin = host_margin_bytes(total) if unified else _MARGIN_BYTES
-    book.first("margin_bytes", Answer("rule", margin))
+    book.first("margin_bytes", Answer(HOST_MARGIN_RULE if unified else "ROCm context, display", margin))
     return Device(
         id=device_id,
         kind=DeviceKind.GPU,

@@ -9,7 +9,7 @@ import msgspec
 
 from localllm.core.device_table import match_device
 from localllm.core.machine import Device, DeviceKind
-from localllm.core.units import GIB, MIB
+from localllm.core.units import GIB, MIB, format_bytes
 from localllm.hardware.asking import Asker
 from localllm.hardware.evidence import Answer, EvidenceBook
 from localllm.hardware.found import Found, Scene
@@ -49,9 +49,14 @@ def probe_apple(scene: Scene) -> Found:
     left = None if limit is None else max(0, limit - (in_use or 0))
     free = book.lowest(
         "free_bytes",
-        Answer("limit − in use by the GPU", left, f"in use: {'unknown' if in_use is None else in_use}"),
+        Answer(
+            "limit − in use by the GPU",
+            left,
+            f"in use: {'unknown' if in_use is None else format_bytes(in_use)}",
+        ),
         Answer("host RAM available", scene.host.available_bytes),
     )
+    book.first("margin_bytes", Answer("Metal's own buffers", METAL_MARGIN_BYTES))
     device = Device(
         id="metal0",
         kind=DeviceKind.GPU,

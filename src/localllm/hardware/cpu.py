@@ -75,7 +75,7 @@ def _linux(asker: Asker, book: EvidenceBook, cpus_granted: float | None) -> Proc
     )
     performance = _physical([cpu for cpu in usable if to_int(cpu.get("processor")) in fast]) if fast else None
     if performance is not None:
-        book.note("performance_cores", "cpu_core / cpu_capacity in sysfs", str(performance))
+        book.first("performance_cores", Answer("cpu_core / cpu_capacity in sysfs", performance))
     first = cpus[0] if cpus else {}
     vendor = {"AuthenticAMD": "AMD", "GenuineIntel": "Intel"}.get(first.get("vendor_id", ""))
     board = (asker.text("/proc/device-tree/model") or "").strip("\0")
@@ -90,7 +90,7 @@ def _linux(asker: Asker, book: EvidenceBook, cpus_granted: float | None) -> Proc
     isa = _known(flags, {**_X86, **_ARM})
     if re.search(r"rv64[a-z]*v", first.get("isa", "")):
         isa = (*isa, "rvv")
-    book.note("isa", "/proc/cpuinfo", " ".join(isa) or "unknown")
+    book.first("isa", Answer("/proc/cpuinfo", " ".join(isa) or None))
     return Processor(
         name=_tidy(name or "CPU"),
         vendor=vendor,
@@ -106,7 +106,7 @@ def _darwin(asker: Asker, book: EvidenceBook) -> Processor:
     performance = _positive(figures.get("hw.perflevel0.physicalcpu"))
     isa = _known([key for key, value in figures.items() if value == "1"], _APPLE)
     brand = figures.get("machdep.cpu.brand_string")
-    book.note("isa", "sysctl hw.optional", " ".join(isa) or "unknown")
+    book.first("isa", Answer("sysctl hw.optional", " ".join(isa) or None))
     return Processor(
         name=book.first("name", Answer("sysctl machdep.cpu.brand_string", brand)) or "CPU",
         vendor="Apple"

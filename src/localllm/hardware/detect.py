@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 from localllm.core.device_table import DeviceClass, DeviceRow, match_device
 from localllm.core.errors import HardwareError
 from localllm.core.machine import Device, DeviceKind, Machine
+from localllm.core.units import format_bytes
 from localllm.hardware.amd import probe_amd
 from localllm.hardware.apple import probe_apple
 from localllm.hardware.asking import Asker, LiveAsker, RawAnswers, ReplayAsker, merge_answers
@@ -24,7 +25,7 @@ from localllm.hardware.devices import load_device_table
 from localllm.hardware.evidence import Answer, EvidenceBook, overrule
 from localllm.hardware.found import Found, Scene
 from localllm.hardware.intel import probe_intel
-from localllm.hardware.memory import HostMemory, host_margin_bytes, host_memory
+from localllm.hardware.memory import HOST_MARGIN_RULE, HostMemory, host_margin_bytes, host_memory
 from localllm.hardware.nvidia import probe_nvidia
 from localllm.hardware.overrides import apply_overrides
 from localllm.hardware.surroundings import container_name, is_wsl
@@ -149,7 +150,7 @@ def _host(asker: Asker, table: tuple[DeviceRow, ...]) -> _Host:
     free = book.lowest("free_bytes", Answer("available RAM", memory.available_bytes), *_rooms(limits))
     planned_total = memory.total_bytes if limit is None else limit
     margin = host_margin_bytes(planned_total)
-    book.first("margin_bytes", Answer("5 %, 384 MiB to 2 GiB", margin))
+    book.first("margin_bytes", Answer(HOST_MARGIN_RULE, margin))
     processors = [row for row in table if row.device_class in (DeviceClass.CPU, DeviceClass.UNIFIED)]
     row = match_device(cpu.name, processors, memory_bytes=memory.total_bytes)
     bandwidth = book.first(
@@ -183,7 +184,7 @@ def _host(asker: Asker, table: tuple[DeviceRow, ...]) -> _Host:
 
 def _rooms(limits: CgroupLimits) -> list[Answer[int]]:
     return [
-        Answer(f"cgroup {group.path}", group.room_bytes, f"limit {group.limit_bytes} bytes")
+        Answer(f"cgroup {group.path}", group.room_bytes, f"limit {format_bytes(group.limit_bytes)}")
         for group in limits.memory
     ]
 

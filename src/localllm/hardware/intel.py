@@ -15,7 +15,7 @@ from localllm.hardware.asking import Asker
 from localllm.hardware.drm_clients import drm_holders
 from localllm.hardware.evidence import Answer, EvidenceBook
 from localllm.hardware.found import Found, Scene
-from localllm.hardware.memory import host_margin_bytes
+from localllm.hardware.memory import HOST_MARGIN_RULE, host_margin_bytes
 from localllm.hardware.parsing import to_bytes, to_int
 from localllm.hardware.pci import INTEL, Card, KnownCard, drm_cards, known_card
 
@@ -68,7 +68,9 @@ def _device(scene: Scene, card: Card, known: KnownCard | None, device_id: str, *
             "free_bytes", Answer("total − visible processes", left, "other users' processes are not visible")
         )
     margin = host_margin_bytes(total) if unified else _MARGIN_BYTES
-    book.first("margin_bytes", Answer("rule", margin))
+    book.first(
+        "margin_bytes", Answer(HOST_MARGIN_RULE if unified else "driver's reserve, others' processes", margin)
+    )
     return Device(
         id=device_id,
         kind=DeviceKind.GPU,

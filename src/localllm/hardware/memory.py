@@ -30,6 +30,9 @@ print("logical:", psutil.cpu_count())
 """
 
 
+HOST_MARGIN_RULE = "5 %, 384 MiB to 2 GiB"
+
+
 class HostMemory(Struct, frozen=True):
     """Bytes of RAM, physical and available; ``None`` = unknown. No limit of a container is in it."""
 

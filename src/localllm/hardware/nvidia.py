@@ -13,7 +13,7 @@ from localllm.core.units import MIB
 from localllm.hardware.asking import Asker
 from localllm.hardware.evidence import Answer, EvidenceBook
 from localllm.hardware.found import Found, Scene
-from localllm.hardware.memory import host_margin_bytes
+from localllm.hardware.memory import HOST_MARGIN_RULE, host_margin_bytes
 from localllm.hardware.nvml_answers import NvmlAnswers, NvmlDevice
 from localllm.hardware.parsing import plausible_bytes
 
@@ -111,12 +111,8 @@ def _card(scene: Scene, card: NvmlDevice, driver: str | None, position: int) -> 
         Answer("NVML bus width × memory clock × 2", _bandwidth(card)),
         Answer("device table", row.bandwidth_gb_per_s if row else None, row.name if row else None),
     )
-    margin = host_margin_bytes(total) if unified else CARD_MARGIN_BYTES
-    if card.display_active and not unified:
-        margin = _DISPLAY_MARGIN_BYTES
-    book.first(
-        "margin_bytes", Answer("rule", margin, "a display is drawn by it" if card.display_active else None)
-    )
+    margin, rule = _margin(total, unified, card.display_active)
+    book.first("margin_bytes", Answer(rule, margin))
     capability = card.compute_capability
     return Device(
         id=f"cuda{position}",
@@ -135,6 +131,15 @@ def _card(scene: Scene, card: NvmlDevice, driver: str | None, position: int) -> 
         holders=_holders(scene.asker, card),
         evidence=book.entries(),
     ), worries
+
+
+def _margin(total: int | None, unified: bool, display_active: bool | None) -> tuple[int, str]:
+    """What to leave alone on a card, and why so much."""
+    if unified:
+        return host_margin_bytes(total), HOST_MARGIN_RULE
+    if display_active:
+        return _DISPLAY_MARGIN_BYTES, "CUDA context, slack, a display"
+    return CARD_MARGIN_BYTES, "CUDA context, slack"
 
 
 def _bandwidth(card: NvmlDevice) -> float | None:
@@ -204,6 +209,8 @@ def _jetson(scene: Scene) -> Found:
     name = book.first("name", Answer("/proc/device-tree/model", model)) or "NVIDIA Jetson"
     row = match_device(name, scene.table, memory_bytes=scene.host.total_bytes)
     total = book.first("total_bytes", Answer("host RAM", scene.host.total_bytes))
+    margin = host_margin_bytes(total)
+    book.first("margin_bytes", Answer(HOST_MARGIN_RULE, margin))
     device = Device(
         id="cuda0",
         kind=DeviceKind.GPU,
@@ -212,7 +219,7 @@ def _jetson(scene: Scene) -> Found:
         vendor="NVIDIA",
         total_bytes=total,
         free_bytes=book.first("free_bytes", Answer("host RAM available", scene.host.available_bytes)),
-        margin_bytes=host_margin_bytes(total),
+        margin_bytes=margin,
         unified=True,
         bandwidth_gb_per_s=book.first(
             "bandwidth_gb_per_s",

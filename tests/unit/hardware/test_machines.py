@@ -27,7 +27,7 @@ def test_every_reading_is_sound(name: str) -> None:
         if found.total_bytes is not None and found.free_bytes is not None:
             assert 0 <= found.free_bytes <= found.total_bytes
             assert found.usable_bytes <= found.free_bytes
-        for field in ("total_bytes", "free_bytes", "bandwidth_gb_per_s"):
+        for field in ("total_bytes", "free_bytes", "margin_bytes", "bandwidth_gb_per_s"):
             value = getattr(found, field)
             used = [entry.value for entry in found.evidence if entry.field == field and entry.used]
             assert used == ([] if value is None else [str(value)])

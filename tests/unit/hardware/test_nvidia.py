@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from localllm.core.units import GIB, MIB
-from localllm.hardware.asking import RawAnswers, ReplayAsker
+from localllm.hardware.asking import LiveAsker, RawAnswers, ReplayAsker
 from localllm.hardware.found import Found, Scene
 from localllm.hardware.memory import HostMemory
 from localllm.hardware.nvidia import probe_nvidia
@@ -103,3 +106,32 @@ def test_without_a_driver_nothing_is_started() -> None:
 
     asker = Forbidden(machines.answers("epyc_vm"))
     assert probe_nvidia(Scene(asker=asker, host=HostMemory(None, None), table=())) == Found()
+
+
+class StuckDriver(LiveAsker):
+    """This machine, but with NVIDIA's driver."""
+
+    def names(self, path: str) -> tuple[str, ...]:
+        return ("version",) if path == "/proc/driver/nvidia" else super().names(path)
+
+
+def test_a_driver_that_never_answers_is_left_behind_at_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pynvml.py").write_text("import time\ntime.sleep(60)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    began = time.monotonic()
+    result = probe_nvidia(Scene(asker=StuckDriver(deadline_s=1.0), host=HostMemory(None, None), table=()))
+    assert time.monotonic() - began < 4
+    assert result.devices == ()
+    assert "NVML failed (no answer within" in result.problems[0]
+    assert "dmesg" in result.problems[0]
+
+
+def test_a_driver_that_takes_the_process_down_is_an_answer_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pynvml.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    result = probe_nvidia(Scene(asker=StuckDriver(deadline_s=20), host=HostMemory(None, None), table=()))
+    assert "exit code -11" in result.problems[0]
