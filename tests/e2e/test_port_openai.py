@@ -175,12 +175,13 @@ def test_a_seed_repeats_itself(service: RunningService, client: OpenAI) -> None:
 
 
 def test_a_required_tool_is_called(service: RunningService, client: OpenAI) -> None:
-    for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
+    choices: list[Any] = ["required", {"type": "function", "function": {"name": "weather"}}]
+    for choice in choices:
         reply = client.chat.completions.create(
             model=service.model,
             messages=[{"role": "user", "content": "What is the weather in Rome?"}],
             tools=[WEATHER],
-            tool_choice=choice,  # type: ignore[arg-type]
+            tool_choice=choice,
             max_tokens=100,
             temperature=0,
         )

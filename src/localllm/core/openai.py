@@ -30,7 +30,8 @@ TokenId = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 Seed = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 LastN = Annotated[int, Meta(ge=-1, le=_MAX_TOKENS)]
-ServiceTier = Literal["auto", "default", "flex", "priority"]
+ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast"]
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 # ---------------------------------------------------------------- messages
 
@@ -217,7 +218,10 @@ class GenerationFields(SamplingFields, frozen=True, kw_only=True):
 
 
 class ChatRequest(GenerationFields, frozen=True, kw_only=True):
-    """``POST /v1/chat/completions``. ``max_completion_tokens`` wins over ``max_tokens``."""
+    """``POST /v1/chat/completions``. ``max_completion_tokens`` wins over ``max_tokens``.
+
+    ``functions`` … ``web_search_options`` are known only to be refused: an answer without them would be another one.
+    """
 
     messages: list[WireMessage]
     tools: Annotated[list[FunctionTool], Meta(max_length=128)] | None = None
@@ -228,10 +232,15 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
     top_logprobs: Alternatives | None = None
     max_completion_tokens: TokenLimit | None = None
     prediction: Prediction | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high"] | None = None
+    reasoning_effort: ReasoningEffort | None = None
     modalities: list[str] | None = None
     chat_template_kwargs: dict[str, object] | None = None
     continue_final_message: bool | None = None
+
+    functions: object = None
+    function_call: object = None
+    audio: object = None
+    web_search_options: object = None
 
 
 class CompletionRequest(GenerationFields, frozen=True, kw_only=True):

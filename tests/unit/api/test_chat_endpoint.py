@@ -352,6 +352,8 @@ async def test_a_larger_context_is_loaded_when_asked(port: PortUnderTest) -> Non
         ({"keep_alive": "soon"}, "keep_alive"),
         ({"prediction": {"type": "content", "content": "x"}, "n": 2}, "n"),
         ({"modalities": ["audio"]}, "modalities"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"web_search_options": {}}, "web_search_options"),
         ({"grammar": "root ::= x", "response_format": {"type": "json_object"}}, "grammar"),
         (
             {

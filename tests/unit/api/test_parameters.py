@@ -65,14 +65,9 @@ def test_stop_strings() -> None:
 
 
 def test_tiers() -> None:
-    asked = [None, "auto", "default", "flex", "priority"]
-    assert [tier_of(each) for each in asked] == [
-        Tier.DEFAULT,
-        Tier.DEFAULT,
-        Tier.DEFAULT,
-        Tier.FLEX,
-        Tier.PRIORITY,
-    ]
+    assert tier_of(None) == tier_of("auto") == tier_of("default") == tier_of("scale") == Tier.DEFAULT
+    assert tier_of("flex") == Tier.FLEX
+    assert tier_of("priority") == tier_of("fast") == Tier.PRIORITY
 
 
 def test_keep_alive_takes_ollamas_spelling() -> None:

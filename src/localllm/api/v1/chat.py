@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from starlette.requests import Request
 
 from localllm.api.v1.chat_reply import ChatChunks, ChatCollector
@@ -22,8 +24,21 @@ from localllm.api.v1.structured import Prepared, prepare
 from localllm.api.v1.tools import normalise_tools
 from localllm.core.errors import BadRequest, Unsupported
 from localllm.core.generation import ChatPrompt, Constraint, GenerationRequest, JsonObject, JsonSchema
-from localllm.core.openai import ChatRequest, JsonObjectFormat, JsonSchemaFormat, ResponseFormat
+from localllm.core.openai import (
+    ChatRequest,
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    ReasoningEffort,
+    ResponseFormat,
+)
 from localllm.service.pipeline import Call
+
+_NOT_HERE = {
+    "functions": "Use tools.",
+    "function_call": "Use tool_choice.",
+    "audio": "Ask for text.",
+    "web_search_options": "Give the model a tool that searches.",
+}
 
 
 class ChatCompletions:
@@ -77,7 +92,7 @@ def chat_generation(fields: ChatRequest, request_id: str) -> tuple[GenerationReq
         Unsupported: what no engine here can do.
     """
     require_stream_for_options(fields)
-    _require_text(fields)
+    _refuse_what_is_not_here(fields)
     tools, choice = normalise_tools(fields.tools, fields.tool_choice)
     constraint, prepared = _constraint(fields.response_format)
     constraint = only_one_constraint(constraint, fields.grammar)
@@ -89,7 +104,7 @@ def chat_generation(fields: ChatRequest, request_id: str) -> tuple[GenerationReq
             tools=tools,
             tool_choice=choice,
             parallel_tool_calls=fields.parallel_tool_calls is not False,
-            reasoning_effort=fields.reasoning_effort,
+            reasoning_effort=_effort(fields.reasoning_effort),
             template_arguments=fields.chat_template_kwargs or {},
             continue_final_message=_continued(fields),
         ),
@@ -110,9 +125,17 @@ def chat_generation(fields: ChatRequest, request_id: str) -> tuple[GenerationReq
     return request, guard
 
 
-def _require_text(fields: ChatRequest) -> None:
+def _refuse_what_is_not_here(fields: ChatRequest) -> None:
     if fields.modalities and fields.modalities != ["text"]:
         raise Unsupported("Only the modality 'text' can be answered here.", param="modalities")
+    for name, hint in _NOT_HERE.items():
+        if getattr(fields, name) is not None:
+            raise Unsupported(f"{name} is not supported here.", hint=hint, param=name)
+
+
+def _effort(asked: ReasoningEffort | None) -> Literal["none", "minimal", "low", "medium", "high"] | None:
+    """The two levels above high are high: no model here tells them apart."""
+    return "high" if asked == "xhigh" or asked == "max" else asked
 
 
 def _logprobs(fields: ChatRequest) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from localllm.core.errors import BadRequest, Unsupported
 from localllm.core.generation import Constraint, Grammar, Sampling, Tier
-from localllm.core.openai import GenerationFields, SamplingFields, TokenLimit
+from localllm.core.openai import GenerationFields, SamplingFields, ServiceTier, TokenLimit
 
 MAX_STOP_STRINGS = 4
 # Fill-in-the-middle clients send one stop string per special token of every model family they know.
@@ -62,9 +62,15 @@ def stop_of(stop: str | list[str] | None, most: int = MAX_STOP_STRINGS) -> tuple
     return tuple(dict.fromkeys(strings))
 
 
-def tier_of(asked: str | None) -> Tier:
-    """``auto`` is ours to choose, and we choose the default tier."""
-    return Tier.DEFAULT if asked in (None, "auto") else Tier(asked)
+def tier_of(asked: ServiceTier | None) -> Tier:
+    """Ours to choose (``auto``) means the default tier; OpenAI's ``scale`` and ``fast`` are its default and priority."""
+    match asked:
+        case None | "auto" | "default" | "scale":
+            return Tier.DEFAULT
+        case "priority" | "fast":
+            return Tier.PRIORITY
+        case "flex":
+            return Tier.FLEX
 
 
 def only_one_constraint(chosen: Constraint | None, grammar: str | None) -> Constraint | None:
