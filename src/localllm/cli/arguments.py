@@ -23,9 +23,20 @@ def complete_model(_ctx: click.Context, _param: click.Parameter, incomplete: str
     return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
 
 
-model_argument = click.argument("model", shell_complete=complete_model)
+def _checked_name(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """Refuse what can be neither a name nor a GGUF file before a service is started for it. Raises BadName."""
+    if value is not None and not value.endswith(".gguf"):
+        from localllm.hub.names import parse_name
 
-optional_model_argument = click.argument("model", required=False, shell_complete=complete_model)
+        parse_name(value)
+    return value
+
+
+model_argument = click.argument("model", shell_complete=complete_model, callback=_checked_name)
+
+optional_model_argument = click.argument(
+    "model", required=False, shell_complete=complete_model, callback=_checked_name
+)
 
 
 def context_options(function: Callable[..., Any]) -> Callable[..., Any]:

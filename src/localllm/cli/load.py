@@ -85,7 +85,8 @@ def _fraction(task: object) -> float | None:
 def _sentence(state: InstanceState) -> str:
     from localllm.core.units import format_bytes
 
-    text = f"{state.model} is {state.phase.value} on {state.engine}"
+    why = f" ({state.reason})" if state.reason else ""
+    text = f"{state.model} is {state.phase.value} on {state.engine}{why}"
     if state.context_length:
         text += f", {state.context_length} tokens of context"
         if state.parallel and state.parallel > 1:
@@ -93,4 +94,4 @@ def _sentence(state: InstanceState) -> str:
     taken = state.measured_bytes or state.planned_bytes
     if taken:
         text += f", {format_bytes(taken)}"
-    return text + "." + (f" {state.reason}" if state.reason else "")
+    return text + "."

@@ -104,10 +104,19 @@ def near_names(asked: str, names: Iterable[str], *, limit: int = 3) -> Sequence[
     by_key = {name.lower(): name for name in names}
     wanted = asked.lower()
     base = wanted.partition(":")[0]
-    begun = [
-        key for key in by_key if base and (key.startswith(base) or base.startswith(key.partition(":")[0]))
-    ]
-    spelt = difflib.get_close_matches(wanted, by_key, n=limit, cutoff=0.5)
-    bases = {key.partition(":")[0]: key for key in by_key}
-    spelt += [bases[close] for close in difflib.get_close_matches(base, bases, n=limit, cutoff=0.6)]
+    bases = {key: key.partition(":")[0] for key in by_key}
+    begun = [key for key in by_key if base and (key.startswith(base) or base.startswith(bases[key]))]
+
+    def likeness(key: str) -> float:
+        """Of the whole name, or of the beginning that is as long as what was typed: ``gema`` means gemma3-270m."""
+        begins = bases[key][: len(base) + 1]
+        return max(
+            _ratio(wanted, key), _ratio(base, bases[key]), _ratio(base, begins) if len(base) > 2 else 0.0
+        )
+
+    spelt = sorted((key for key in by_key if likeness(key) >= 0.65), key=likeness, reverse=True)
     return tuple(by_key[key] for key in dict.fromkeys((*begun, *spelt)))[:limit]
+
+
+def _ratio(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(a=one, b=other).ratio()

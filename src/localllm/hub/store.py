@@ -165,25 +165,20 @@ class Store:
         """Take a GGUF file (or the first part of a split one) into the store; its header is read before anything else.
 
         ``mode`` copy, link (hard link, same disk) or reference (the file stays where it is, and is not hashed). A
-        vision projector beside the model comes along. Importing the same file again under its name only renews its
-        manifest. ``on_progress`` may raise to cancel: nothing is left behind.
+        vision projector beside the model comes along. Importing the same file again under its name changes what is
+        given and keeps the rest. ``on_progress`` may raise to cancel: nothing is left behind.
 
         Raises NotFound, GGUFError, BadName, Conflict (the name is taken, no hard link), DiskFull or HubError.
         """
         path = path.absolute()
         with open_regular(path):
             pass
-        header = read_header(path)
-        facts = facts_from_header(header)
+        facts = facts_from_header(read_header(path))
         parts = _parts_of(path)
-        final_name = parse_name(name) if name else _default_name(path, facts)
-        if name and final_name.tag is None and facts.quant:
-            final_name = ModelName(final_name.base, facts.quant)
         companion = mmproj or _projector_beside(path)
-        self._require_free(final_name, parts)
         manifest = Manifest(
             format=FORMAT,
-            name=str(final_name),
+            name=str(_name_for(path, facts, name)),
             files=(),
             quant=facts.quant or quant_of_file(path.name),
             architecture=facts.architecture,
@@ -197,14 +192,20 @@ class Store:
             source=source or str(path),
             added_at=time.time(),
         )
+        _refuse_other(self._manifests.read(parse_name(manifest.name)), manifest.name, parts, mode)
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (
             self._taken(parts, mode, on_progress) as files,
             self._taken([companion] if companion else [], mode, None) as projector,
             self._lock,  # from adopting a blob to naming it in a manifest, no removal may think it unused
         ):
+            before = self._manifests.read(parse_name(manifest.name))
+            if before is not None and before.files != files.entries:
+                raise _taken_by_another(before.name)
             manifest = msgspec.structs.replace(
-                manifest, files=files.adopt(), mmproj=projector.adopt()[0] if companion else None
+                _renewed(before, manifest),
+                files=files.adopt(),
+                mmproj=projector.adopt()[0] if companion else None,
             )
             self._manifests.write(manifest)
         return self._model(manifest)
@@ -260,19 +261,6 @@ class Store:
     def facts(self, name: str) -> ModelFacts:
         """The figures in the model's header. Raises GGUFError and what ``get`` raises."""
         return facts_from_header(read_header(self.get(name).path))
-
-    def _require_free(self, name: ModelName, parts: Sequence[Path]) -> None:
-        """Refuse a taken name before gigabytes are copied, unless it is plainly the same file again."""
-        manifest = self._manifests.read(name)
-        if manifest is None or [part.stat().st_size for part in parts] == [
-            f.size_bytes for f in manifest.files
-        ]:
-            return
-        raise Conflict(
-            f"A different model is called {manifest.name} already.",
-            hint=f"Give this one another name with --name, or remove that one: localllm rm {manifest.name}",
-            param="name",
-        )
 
     @contextmanager
     def _taken(
@@ -369,8 +357,46 @@ def _parts_of(path: Path) -> Sequence[Path]:
     return parts
 
 
-def _default_name(path: Path, facts: ModelFacts) -> ModelName:
-    return ModelName(base_of_file(path.name), facts.quant or quant_of_file(path.name))
+def _name_for(path: Path, facts: ModelFacts, asked: str | None) -> ModelName:
+    """The name asked for, or the file's; with the quantisation, which the header knows best."""
+    name = parse_name(asked) if asked else ModelName(base_of_file(path.name))
+    return name if name.tag else ModelName(name.base, facts.quant or quant_of_file(path.name))
+
+
+def _refuse_other(before: Manifest | None, name: str, parts: Sequence[Path], mode: ImportMode) -> None:
+    """Refuse a taken name before gigabytes are copied, where it is plain already that the files are not the same."""
+    if before is None:
+        return
+    referenced = [entry.path for entry in before.files]
+    same_place = referenced == [str(part) for part in parts]
+    same_size = [part.stat().st_size for part in parts] == [entry.size_bytes for entry in before.files]
+    stored = all(entry.sha256 for entry in before.files)
+    if not same_size or (not same_place if mode == "reference" else not stored):
+        raise _taken_by_another(before.name)
+
+
+def _taken_by_another(name: str) -> Conflict:
+    return Conflict(
+        f"The store has a model called {name} already, and it is not this file.",
+        hint=f"Give this one another name with --name, or remove that one: localllm rm {name}",
+        param="name",
+    )
+
+
+def _renewed(before: Manifest | None, now: Manifest) -> Manifest:
+    """``now``, with what an earlier import of the same file was given and this one was not."""
+    if before is None:
+        return now
+    return msgspec.structs.replace(
+        now,
+        chat_template=now.chat_template or before.chat_template,
+        stop=now.stop or before.stop,
+        sampling=before.sampling if now.sampling == Sampling() else now.sampling,
+        capabilities=tuple(
+            dict.fromkeys((*now.capabilities, *(c for c in before.capabilities if c == "chat")))
+        ),
+        added_at=before.added_at,
+    )
 
 
 def _projector_beside(path: Path) -> Path | None:

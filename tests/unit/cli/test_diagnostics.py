@@ -80,7 +80,7 @@ def test_escapes_in_a_message_are_stripped(capsys: pytest.CaptureFixture[str]) -
 def test_what_nobody_worded_is_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "log" / "cli.log"
     try:
-        {}["missing"]
+        raise KeyError("missing")
     except KeyError as error:
         assert report_unexpected(error, log) == INTERNAL
     assert "KeyError: 'missing'" in log.read_text()

@@ -105,6 +105,8 @@ HERE = ("gemma3-270m:Q4_K_M", "qwen3-8b:Q4_K_M", "qwen3-8b:Q8_0", "llama-3.1-8b:
     ("asked", "first"),
     [
         ("gemma", "gemma3-270m:Q4_K_M"),
+        ("gema", "gemma3-270m:Q4_K_M"),
+        ("lama", "llama-3.1-8b:Q4_K_M"),
         ("gema3-270m", "gemma3-270m:Q4_K_M"),
         ("qwen3-8b:Q5_K_M", "qwen3-8b:Q4_K_M"),
         ("QWEN3", "qwen3-8b:Q4_K_M"),

@@ -115,12 +115,13 @@ def test_what_the_file_lacks_is_remembered(store: Store, file: Path) -> None:
     assert again.sampling == Sampling(temperature=0.1)
 
 
-def test_importing_the_same_again_renews_its_manifest(store: Store, file: Path) -> None:
-    store.import_file(file)
+def test_importing_the_same_again_changes_what_is_given_and_keeps_the_rest(store: Store, file: Path) -> None:
+    store.import_file(file, sampling=Sampling(temperature=0.1), chat_template="{{ messages }}")
     before = store.get("tiny-llama").path.stat()
     model = store.import_file(file, stop=["x"])
     assert store.list() == (model,)
-    assert model.stop == ("x",)
+    assert (model.stop, model.chat_template) == (("x",), "{{ messages }}")
+    assert model.sampling == Sampling(temperature=0.1)
     assert model.path.stat().st_ino == before.st_ino
 
 
@@ -132,6 +133,21 @@ def test_a_taken_name_is_refused_before_anything_is_copied(store: Store, file: P
         store.import_file(other, name="Tiny-llama:f32")
     assert "--name" in (caught.value.hint or "")
     assert blobs(store) == there
+
+
+def test_another_file_of_the_same_size_does_not_take_the_name(
+    store: Store, file: Path, tmp_path: Path
+) -> None:
+    model = store.import_file(file)
+    other = tmp_path / file.name
+    other.write_bytes(file.read_bytes())
+    damage(other)
+    with pytest.raises(Conflict, match="is not this file"):
+        store.import_file(other)
+    with pytest.raises(Conflict):
+        store.import_file(file, mode="reference")
+    assert store.list() == (model,)
+    assert blobs(store) == {f"sha256-{model.sha256}"}
 
 
 def test_two_names_share_a_blob_and_the_last_one_frees_it(store: Store, file: Path) -> None:
