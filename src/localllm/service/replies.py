@@ -36,7 +36,7 @@ class Reply:
         self.stopped = False
         self._message = message
         self._save = save
-        self._saved_at = time.monotonic()
+        self._next_save: asyncio.TimerHandle | None = None
         self._pieces: list[TextDelta | ReasoningDelta] = []
         self._text: list[str] = []
         self._reasoning: list[str] = []
@@ -81,9 +81,13 @@ class Reply:
         else:
             return
         self._notify()
-        if time.monotonic() - self._saved_at >= SAVE_EVERY_S:
-            self._saved_at = time.monotonic()
-            self._save(self.message)
+        if self._next_save is None:
+            # a timer rather than a look at the clock: what came just before a long silence is saved as well
+            self._next_save = asyncio.get_running_loop().call_later(SAVE_EVERY_S, self._save_now)
+
+    def _save_now(self) -> None:
+        self._next_save = None
+        self._save(self.message)
 
     async def stop(self) -> None:
         """End the reply where it is; returns when it has been closed."""
@@ -94,6 +98,8 @@ class Reply:
 
     def end(self, error: LocalLLMError | None) -> ChatMessage:
         """Close the reply; what was written stays, as partial when it was cut short. Returns its final form."""
+        if self._next_save is not None:
+            self._next_save.cancel()
         self._stop_thinking()
         said = bool(self._text or self._reasoning)
         state: Literal["complete", "partial", "failed"]
