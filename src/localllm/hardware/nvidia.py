@@ -9,7 +9,7 @@ import msgspec
 
 from localllm.core.device_table import match_device
 from localllm.core.machine import Device, DeviceKind, Holder
-from localllm.core.units import MIB
+from localllm.core.units import MIB, format_bytes
 from localllm.hardware.asking import Asker
 from localllm.hardware.evidence import Answer, EvidenceBook
 from localllm.hardware.found import Found, Scene
@@ -61,7 +61,9 @@ def probe_nvidia(scene: Scene) -> Found:
 
 
 def _cards(scene: Scene, answers: NvmlAnswers) -> Found:
-    visible, note = _visible(answers.devices, scene.asker.environment("CUDA_VISIBLE_DEVICES"))
+    # CUDA numbers cards by their PCI address when CUDA_DEVICE_ORDER=PCI_BUS_ID, which engines are started with.
+    cards = tuple(sorted(answers.devices, key=lambda card: (card.pci_bus_id or "~", card.index)))
+    visible, note = _visible(cards, scene.asker.environment("CUDA_VISIBLE_DEVICES"))
     devices: list[Device] = []
     problems: list[str] = [note] if note else []
     for position, card in enumerate(visible):
@@ -76,36 +78,16 @@ def _cards(scene: Scene, answers: NvmlAnswers) -> Found:
 
 def _card(scene: Scene, card: NvmlDevice, driver: str | None, position: int) -> tuple[Device, list[str]]:
     book = EvidenceBook()
-    worries: list[str] = []
     name = book.first("name", Answer("NVML", card.name)) or "NVIDIA GPU"
     unified = _UNIFIED.search(name) is not None and not card.total_bytes
-    total = plausible_bytes(card.total_bytes) or None
-    free = plausible_bytes(card.free_bytes)
-    if total is not None and free is not None and free > total:
-        worries.append(
-            f"NVIDIA: {name} reports more free memory ({free}) than it has ({total}); not believed."
-        )
-        free = None
-    refusal = card.errors.get("memory")
-    if unified:
-        total = book.first(
-            "total_bytes", Answer("NVML", None, refusal), Answer("host RAM", scene.host.total_bytes)
-        )
-        free = book.first(
-            "free_bytes",
-            Answer("NVML", None, refusal),
-            Answer("host RAM available", scene.host.available_bytes),
-        )
-    else:
-        total = book.first("total_bytes", Answer("NVML total", total, refusal))
-        free = book.first("free_bytes", Answer("NVML free", free, refusal))
-        if refusal is not None:
-            worries.append(f"NVIDIA: {name} does not tell its memory ({refusal}).")
+    total, free, worries = _shared_memory(scene, card, book) if unified else _own_memory(card, name, book)
     if card.mig_enabled:
         book.note(
             "name", "NVML MIG mode", "enabled", "memory is the whole card's; CUDA sees one instance of it"
         )
     row = match_device(name, scene.table, memory_bytes=total)
+    if row is None and unified:  # "Orin (nvgpu)" is every Orin; the board knows which
+        row = match_device(scene.asker.text("/proc/device-tree/model") or "", scene.table, memory_bytes=total)
     bandwidth = book.first(
         "bandwidth_gb_per_s",
         Answer("NVML bus width × memory clock × 2", _bandwidth(card)),
@@ -131,6 +113,31 @@ def _card(scene: Scene, card: NvmlDevice, driver: str | None, position: int) -> 
         holders=_holders(scene.asker, card),
         evidence=book.entries(),
     ), worries
+
+
+def _own_memory(card: NvmlDevice, name: str, book: EvidenceBook) -> tuple[int | None, int | None, list[str]]:
+    """Total, free and what is odd about them, of a card with memory of its own."""
+    worries: list[str] = []
+    total, free = plausible_bytes(card.total_bytes) or None, plausible_bytes(card.free_bytes)
+    if total is not None and free is not None and free > total:
+        told = f"{format_bytes(free)} free of {format_bytes(total)}"
+        worries.append(f"NVIDIA: {name} reports {told}, which is not believed.")
+        free = None
+    refusal = card.errors.get("memory")
+    if refusal is not None:
+        worries.append(f"NVIDIA: {name} does not tell its memory ({refusal}).")
+    total = book.first("total_bytes", Answer("NVML total", total, refusal))
+    return total, book.first("free_bytes", Answer("NVML free", free, refusal)), worries
+
+
+def _shared_memory(
+    scene: Scene, card: NvmlDevice, book: EvidenceBook
+) -> tuple[int | None, int | None, list[str]]:
+    """The host's memory, for a chip that has none of its own."""
+    nvml: Answer[int] = Answer("NVML", None, card.errors.get("memory"))
+    total = book.first("total_bytes", nvml, Answer("host RAM", scene.host.total_bytes))
+    free = book.first("free_bytes", nvml, Answer("host RAM available", scene.host.available_bytes))
+    return total, free, []
 
 
 def _margin(total: int | None, unified: bool, display_active: bool | None) -> tuple[int, str]:

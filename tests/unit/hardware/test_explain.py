@@ -46,7 +46,7 @@ def test_a_limit_is_shown_beside_what_the_machine_has() -> None:
 def test_problems_and_unknowns_are_not_hidden() -> None:
     text = report(machines.machine("nonsense_answers"))
     assert "free unknown: nothing is planned on it" in text
-    assert "not believed" in text
+    assert "which is not believed" in text
 
 
 def test_a_simulation_says_that_it_is_one() -> None:

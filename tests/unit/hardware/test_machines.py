@@ -233,7 +233,7 @@ def test_windows() -> None:
         ("one_gpu_of_two_lost", "GPU 1 does not answer (GPU is lost)"),
         ("driver_mismatch", "NVML/RM version mismatch"),
         ("nvidia_without_driver", "driver is not loaded"),
-        ("nonsense_answers", "more free memory"),
+        ("nonsense_answers", "32.0 TiB free of 24.0 GiB"),
     ],
 )
 def test_what_is_wrong_is_said_in_words(name: str, words: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from localllm.core.units import GIB, MIB
 from localllm.hardware.asking import LiveAsker, RawAnswers, ReplayAsker
+from localllm.hardware.detect import detect
 from localllm.hardware.found import Found, Scene
 from localllm.hardware.memory import HostMemory
 from localllm.hardware.nvidia import probe_nvidia
@@ -135,3 +136,19 @@ def test_a_driver_that_takes_the_process_down_is_an_answer_too(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     result = probe_nvidia(Scene(asker=StuckDriver(deadline_s=20), host=HostMemory(None, None), table=()))
     assert "exit code -11" in result.problems[0]
+
+
+def test_cards_are_numbered_by_their_pci_address() -> None:
+    result = cards(card(0, pci_bus_id="00000000:81:00.0"), card(1, pci_bus_id="00000000:02:00.0"))
+    assert [device.address for device in result.devices] == ["GPU-1abc", "GPU-0abc"]
+
+
+def test_an_orin_that_nvml_names_vaguely_is_named_by_its_board() -> None:
+    raw = machines.answers("jetson_agx_orin")
+    raw.names["/proc/driver/nvidia"] = ["version"]
+    raw.outputs["nvml"] = (
+        '{"devices": [{"index": 0, "name": "Orin (nvgpu)", "errors": {"memory": "Not Supported"}}]}'
+    )
+    gpu = detect(raw=raw).gpus[0]
+    assert gpu.unified
+    assert gpu.bandwidth_gb_per_s == pytest.approx(204.8)
