@@ -60,13 +60,14 @@ async def _ask(client: Client, model: str, prompt: str, quiet: bool) -> tuple[An
 
 async def _ensure_model(client: Client) -> bool:
     """Import the demo model unless it is here; whether it had to be."""
-    from localllm.hub.demo import DEMO_NAME, demo_import, demo_model_path
+    from localllm.hub.demo import DEMO_NAME, demo_available, demo_import, demo_model_path
     from localllm.settings.paths import resolve_paths
 
     models = await client.models()
     if any(model.name == DEMO_NAME and not model.problem for model in models.models):
         return False
-    say("Putting the demo model together (once, 241 MiB) …")
+    if demo_available():
+        say("Putting the demo model together (once, 241 MiB) …")
     joined = demo_model_path(resolve_paths().cache_dir)
     await _import(client, demo_import(joined))
     joined.unlink(missing_ok=True)  # the store has it now

