@@ -61,7 +61,7 @@ def probe_nvidia(scene: Scene) -> Found:
 
 
 def _cards(scene: Scene, answers: NvmlAnswers) -> Found:
-    # CUDA numbers cards by their PCI address when CUDA_DEVICE_ORDER=PCI_BUS_ID, which engines are started with.
+    # By PCI address, as CUDA numbers them under CUDA_DEVICE_ORDER=PCI_BUS_ID; its default is a guess at their speed.
     cards = tuple(sorted(answers.devices, key=lambda card: (card.pci_bus_id or "~", card.index)))
     visible, note = _visible(cards, scene.asker.environment("CUDA_VISIBLE_DEVICES"))
     devices: list[Device] = []

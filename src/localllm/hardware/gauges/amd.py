@@ -13,8 +13,15 @@ from localllm.hardware.parsing import colon_kilobytes, to_bytes, to_int
 _CURRENT_CLOCK = re.compile(r"^\d+:\s*(\d{1,5})\s*mhz\s*\*", re.MULTILINE | re.IGNORECASE | re.ASCII)
 
 
+# Where ``indep_throttle_status`` lies in gpu_metrics, by (format, content) revision: kgd_pp_interface.h.
+_STATUS_OFFSETS = {(1, 3): 112, (2, 2): 120, (2, 3): 120, (2, 4): 120}
+# Its bits come in groups of sixteen (SMU_THROTTLER_* in amdgpu_smu.h).
+_REASONS = ((0, "power limit"), (16, "current limit"), (32, "temperature"), (48, "reliability limit"))
+_NOT_TOLD = (1 << 64) - 1
+
+
 class AmdGauge:
-    """One card under its sysfs folder (``/sys/class/drm/card0``). Throttling is not in any text file: unknown."""
+    """One card under its sysfs folder (``/sys/class/drm/card0``)."""
 
     def __init__(self, device: Device, *, root: Path = Path("/")) -> None:
         self._device = device
@@ -34,6 +41,7 @@ class AmdGauge:
             temperature_celsius=read_celsius(self._sensor("temp1_input")),
             power_watts=self._watts(),
             clock_mhz=self._clock(),
+            throttled=self._throttled(),
         )
 
     def close(self) -> None:
@@ -65,6 +73,12 @@ class AmdGauge:
                 return round(watts, 1)
         return None
 
+    def _throttled(self) -> str | None:
+        try:
+            return throttle_words((self._folder / "gpu_metrics").read_bytes())
+        except OSError:
+            return None
+
     def _clock(self) -> float | None:
         hertz = read_scaled(self._sensor("freq1_input"), 1e6, low=1, high=10_000)
         if hertz is not None:
@@ -72,3 +86,16 @@ class AmdGauge:
         match = _CURRENT_CLOCK.search(read_text(self._folder / "pp_dpm_sclk") or "")
         number = to_int(match.group(1)) if match else None
         return None if number is None else float(number)
+
+
+def throttle_words(metrics: bytes) -> str | None:
+    """What holds a card's clocks down, from the binary file ``gpu_metrics``; ``None`` for tables not known here."""
+    if len(metrics) < 4:
+        return None
+    offset = _STATUS_OFFSETS.get((metrics[2], metrics[3]))
+    if offset is None or len(metrics) < offset + 8:
+        return None
+    status = int.from_bytes(metrics[offset : offset + 8], "little")
+    if status == _NOT_TOLD:
+        return None
+    return ", ".join(word for shift, word in _REASONS if status >> shift & 0xFFFF)

@@ -3,8 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from localllm.hardware.gauges.amd import AmdGauge
+from localllm.hardware.gauges.amd import AmdGauge, throttle_words
 from tests.unit.hardware.gauges.tree import gpu, plant
 
 CARD = "sys/class/drm/card0/device"
@@ -50,3 +52,38 @@ def test_an_apu_counts_what_the_host_took_of_its_memory(tmp_path: Path, availabl
 def test_a_card_that_is_gone_reads_as_unknown(tmp_path: Path) -> None:
     sample = AmdGauge(gpu("AMD"), root=tmp_path).read()
     assert (sample.memory_used_bytes, sample.utilisation_percent, sample.power_watts) == (None, None, None)
+
+
+def metrics(revision: tuple[int, int], size: int, status: int) -> bytes:
+    """A gpu_metrics table whose last eight bytes are the throttle status."""
+    header = size.to_bytes(2, "little") + bytes(revision)
+    return header + bytes(size - 12) + status.to_bytes(8, "little")
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (0, ""),
+        (1 << 0, "power limit"),
+        (1 << 36, "temperature"),
+        (1 << 7 | 1 << 22 | 1 << 47, "power limit, current limit, temperature"),
+        ((1 << 64) - 1, None),
+    ],
+)
+def test_why_the_clocks_are_held_down(tmp_path: Path, status: int, words: str | None) -> None:
+    assert throttle_words(metrics((1, 3), 120, status)) == words
+    assert throttle_words(metrics((2, 2), 128, status)) == words
+    path = plant(tmp_path, {f"{CARD}/gpu_busy_percent": "1"}) / CARD / "gpu_metrics"
+    path.write_bytes(metrics((1, 3), 120, status))
+    assert AmdGauge(gpu("AMD"), root=tmp_path).read().throttled == words
+
+
+def test_a_table_of_another_kind_tells_nothing() -> None:
+    assert throttle_words(metrics((1, 4), 264, 1)) is None
+    assert throttle_words(metrics((1, 3), 120, 1)[:100]) is None
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_table_or_none(data: bytes) -> None:
+    words = throttle_words(data)
+    assert words is None or isinstance(words, str)
