@@ -55,14 +55,13 @@ def command(
     The medians are kept; from then on they stand where an estimate stood, and a run that is more than 10 % slower than the
     last one on the same setting says so.
     """
-    from localllm.cli.local_model import build_in_use, find_local_model, plan_for
+    from localllm.cli.local_model import build_in_use, find_local_model, plan_for, this_machine
     from localllm.engines.llama_cpp.lab import run_bench
     from localllm.engines.llama_cpp.lab_request import BenchRequest
     from localllm.engines.measurements import MeasurementFile, compare
-    from localllm.hardware.detect import detect
     from localllm.settings.paths import resolve_paths
 
-    found, machine = find_local_model(model), detect()
+    found, machine = find_local_model(model), this_machine()
     tokens = depth + max(prompt_tokens, generated_tokens) + 8
     plan = plan_for(found, machine, tokens=tokens, threads=threads, gpu_layers=gpu_layers, kv_type=kv_type)
     request = BenchRequest(

@@ -73,16 +73,15 @@ def command(
     KLD is the mean divergence of the next-token distributions (nats); "same top" how often both would pick the same token.
     All models are in memory together. A quant that loses more than 1 % is named.
     """
-    from localllm.cli.local_model import build_in_use, find_local_model, plan_for
+    from localllm.cli.local_model import build_in_use, find_local_model, plan_for, this_machine
     from localllm.engines.llama_cpp.lab import run_eval
     from localllm.engines.llama_cpp.lab_request import EvalRequest
-    from localllm.hardware.detect import detect
 
     names = [*models] if reference is None or reference in models else [reference, *models]
     found = [find_local_model(name) for name in dict.fromkeys(names)]
     first = _reference(found, find_local_model(reference).key if reference else None)
     ordered = [first, *(m for m in found if m is not first)]
-    machine = detect()
+    machine = this_machine()
     request = EvalRequest(
         plans=tuple(
             plan_for(m, machine, tokens=window, threads=threads, gpu_layers=None, kv_type="f16")

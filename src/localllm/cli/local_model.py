@@ -53,6 +53,14 @@ def plan_for(
     return plan_load(model.facts, machine, wish, model_path=str(model.path)).launch
 
 
+def this_machine() -> Machine:
+    """One reading of this machine, its memory bandwidth included (measured once, then remembered)."""
+    from localllm.hardware.remembered import detect_here
+    from localllm.settings.paths import resolve_paths
+
+    return detect_here(cache_dir=resolve_paths().cache_dir)
+
+
 def build_in_use() -> Path | None:
     """The folder of the llama-cpp-python build in use; None = the one of this environment."""
     from localllm.engines.builds.shelf import Shelf
