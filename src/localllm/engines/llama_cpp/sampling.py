@@ -151,18 +151,17 @@ class Sampler:
         if self._plain_greedy:
             token = int(row.argmax())
         else:
+            if math.isnan(row.max()):
+                raise _not_a_number()
             self._adjust(row)
             token = self._choose(row)
             if self.grammar is not None and not self.grammar.allows(token):
                 self.grammar.mask(row)
                 token = self._choose(row)
-        if not math.isfinite(row[token]):
-            raise GenerationFailed(
-                "The model's output is not a number."
-                if math.isnan(row[token])
-                else "No token is allowed here.",
-                hint="The file may be damaged: verify its checksum, or pull it again.",
-            )
+        if math.isnan(row[token]):
+            raise _not_a_number()
+        if math.isinf(row[token]):
+            raise GenerationFailed("Neither the grammar nor the biases leave a token to say.")
         return token
 
     def accept(self, token: int, *, end: bool = False) -> None:
@@ -316,6 +315,13 @@ class Sampler:
         surprise = -math.log2(chances[at])
         self._mirostat_mu -= settings.mirostat_eta * (surprise - settings.mirostat_tau)
         return int(ids[at])
+
+
+def _not_a_number() -> GenerationFailed:
+    return GenerationFailed(
+        "The model's output is not a number.",
+        hint="The file may be damaged: verify its checksum, or pull it again.",
+    )
 
 
 def _last(history: deque[int], count: int) -> list[int]:

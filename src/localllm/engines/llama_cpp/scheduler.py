@@ -23,8 +23,8 @@ from localllm.engines.llama_cpp.pace import Pace
 from localllm.engines.llama_cpp.pool import Memory, MemoryKind, SequencePool, Source, Wait
 
 _NO_ROOM = 1
-_DRAFT_ROWS_BESIDE_OTHERS = 8
-"""Rows of drafts a step may carry for one answer while others decode too."""
+_DRAFTS_BESIDE_OTHERS = 7
+"""Drafts a step may carry for one answer while others decode too."""
 
 
 class Batch(Protocol):
@@ -112,6 +112,7 @@ class Scheduler:
         self._running: list[Answer] = []
         self._waits: dict[Answer, Wait] = {}
         self._out: list[Output] = []
+        self._rows = 0
 
     # ------------------------------------------------------------ jobs in and out
 
@@ -211,7 +212,7 @@ class Scheduler:
         answer.waited_since = None
         started = answer.job.start(answer.computed, now)
         if started is not None:
-            self.counters.cached_tokens += started.cached_tokens
+            self.counters.cached_tokens += answer.computed
             self._out.append((answer.job.number, started))
         return True
 
@@ -278,14 +279,16 @@ class Scheduler:
         return shares
 
     def _draft(self, shares: list[_Share]) -> None:
-        free = self._context.max_outputs - max(len(shares), self._parallel)
+        if len(shares) >= self._parallel > 1:
+            return  # with every place taken, each row is better spent on somebody's next token
+        free = self._context.max_outputs - self._parallel
         for share in shares:
             answer = share.answer
             if answer.predictor is None:
                 continue
             most = min(free, answer.limit - answer.length - 1)
             if len(shares) > 1:
-                most = min(most, _DRAFT_ROWS_BESIDE_OTHERS)
+                most = min(most, _DRAFTS_BESIDE_OTHERS)
             share.drafts = answer.predictor.draft(most)
             share.outputs = 1 + len(share.drafts)
             free -= len(share.drafts)
@@ -321,7 +324,7 @@ class Scheduler:
         if status:
             self._recover(shares, status)
             return
-        rows = sum(share.outputs for share in shares if share.count == 1)
+        rows = self._rows = sum(share.outputs for share in shares if share.count == 1)
         prefilled = sum(share.count for share in shares if share.count > 1)
         self._pace.learn(after - before, rows, prefilled)
         self.counters.prefilled_tokens += prefilled
@@ -377,7 +380,8 @@ class Scheduler:
             answer.job.accepted += accepted
             answer.job.rejected += len(share.drafts) - accepted
         if answer.predictor is not None:
-            answer.predictor.advance(taken, len(share.drafts))
+            cost = self._pace.extra_steps(self._rows, len(share.drafts))
+            answer.predictor.advance(taken, len(share.drafts), cost)
 
     # ------------------------------------------------------------ when a step fails
 

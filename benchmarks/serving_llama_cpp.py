@@ -1,0 +1,414 @@
+"""What the llama_cpp engine gains and costs, against a bare loop over llama_decode and llama.cpp's own server.
+
+``python -m benchmarks.serving_llama_cpp --threads 1 --rounds 3 --json``. All three run the same model with the same
+threads; each figure is taken in turns within one run, and medians are reported, since a shared machine's speed drifts.
+``--only`` picks figures. Every subject is a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median, quantiles
+from tempfile import TemporaryDirectory
+
+import httpx
+import platformdirs
+
+from localllm.core.generation import GenerationRequest, Sampling, TextDelta, TextPrompt, Usage
+from localllm.core.launch import LaunchPlan
+from localllm.engines.base import Instance, InstanceStats
+from localllm.engines.llama_cpp.engine import LlamaCppEngine
+from localllm.hub.demo import demo_model_path
+
+CONTEXT_LENGTH = 4096
+PARALLEL = 8
+GREEDY = Sampling(temperature=0)
+_ENDS = (1, 106, 212)
+"""The demo model's end tokens: biased away, so that every answer has the length asked for."""
+_WORDS = (
+    *(
+        "time",
+        "person",
+        "year",
+        "way",
+        "day",
+        "thing",
+        "man",
+        "world",
+        "life",
+        "hand",
+        "part",
+        "child",
+        "eye",
+    ),
+    *("woman", "place", "work", "week", "case", "point", "company", "number", "group", "problem", "fact"),
+    *(
+        "water",
+        "money",
+        "story",
+        "month",
+        "lot",
+        "study",
+        "book",
+        "word",
+        "business",
+        "issue",
+        "side",
+        "kind",
+    ),
+    *(
+        "head",
+        "house",
+        "service",
+        "friend",
+        "father",
+        "power",
+        "hour",
+        "game",
+        "line",
+        "end",
+        "member",
+        "law",
+    ),
+)
+
+
+@dataclass
+class Stream:
+    """One answer: seconds from the request to each piece of text, and what came of it."""
+
+    times: list[float] = field(default_factory=list)
+    text: str = ""
+    tokens: int = 0
+    cached: int = 0
+    accepted: int = 0
+    seconds: float = 0.0
+
+
+Figures = dict[str, float]
+
+
+def words(seed: int, count: int) -> str:
+    """``count`` common words, about as many tokens, in an order of their own."""
+    source = random.Random(seed)
+    return " ".join(source.choice(_WORDS) for _ in range(count))
+
+
+# ---------------------------------------------------------------- the three subjects
+
+
+class EngineSubject:
+    """The engine without a port."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+
+    async def ask(
+        self, prompt: str, tokens: int, sampling: Sampling = GREEDY, *, prediction: str | None = None
+    ) -> Stream:
+        request = GenerationRequest(
+            request_id="benchmark",
+            prompt=TextPrompt(prompt),
+            max_tokens=tokens,
+            sampling=sampling,
+            prediction=prediction,
+        )
+        stream = Stream()
+        began = time.perf_counter()
+        async for event in self.instance.generate(request):
+            if isinstance(event, TextDelta):
+                stream.times.append(time.perf_counter() - began)
+                stream.text += event.text
+            elif isinstance(event, Usage):
+                stream.tokens = event.completion_tokens
+                stream.cached = event.cached_tokens
+                stream.accepted = event.accepted_prediction_tokens
+        stream.seconds = time.perf_counter() - began
+        return stream
+
+    async def stats(self) -> InstanceStats:
+        return await self.instance.stats()
+
+
+class ServerSubject:
+    """llama.cpp's server, asked over HTTP."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
+
+    async def ask(self, prompt: str, tokens: int, sampling: Sampling = GREEDY) -> Stream:
+        body = {
+            "prompt": prompt,
+            "n_predict": tokens,
+            "stream": True,
+            "ignore_eos": True,
+            "temperature": sampling.temperature,
+            "top_k": sampling.top_k or 40,
+            "top_p": sampling.top_p or 0.95,
+            "min_p": sampling.min_p or 0.05,
+        }
+        stream = Stream()
+        began = time.perf_counter()
+        async with self._http.stream("POST", "/completion", json=body) as response:
+            async for line in response.aiter_lines():
+                if line.startswith("data: "):
+                    chunk = json.loads(line[6:])
+                    if chunk.get("content"):
+                        stream.times.append(time.perf_counter() - began)
+                        stream.text += chunk["content"]
+                    stream.tokens = chunk.get("tokens_predicted", stream.tokens)
+        stream.seconds = time.perf_counter() - began
+        return stream
+
+
+class LoopSubject:
+    """The bare loop; it only knows how to decode."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def rate(self, prompts: Sequence[str], tokens: int) -> float:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"prompts": list(prompts), "tokens": tokens}).encode() + b"\n")
+        answer = json.loads(await self._process.stdout.readline())
+        return float(answer["tokens_per_second"])
+
+
+@asynccontextmanager
+async def bare_process(
+    module: str, model: Path, threads: int
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, dict[str, str]]]:
+    """A yardstick's process and the line it said when it was ready."""
+    arguments = [str(model), "--threads", str(threads), "--context-length", str(CONTEXT_LENGTH)]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", module, *arguments, "--parallel", str(PARALLEL)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield process, json.loads(await process.stdout.readline())
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@dataclass
+class Subjects:
+    engine: EngineSubject
+    server: ServerSubject
+    loop: LoopSubject
+
+
+@asynccontextmanager
+async def open_subjects(model: Path, threads: int) -> AsyncIterator[Subjects]:
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory(prefix="localllm-benchmark-"))
+        plan = LaunchPlan(
+            model_path=str(model), context_length=CONTEXT_LENGTH, parallel=PARALLEL, threads=threads
+        )
+        instance = await LlamaCppEngine(log_dir=Path(folder) / "log").load(plan, lambda progress: None)
+        stack.push_async_callback(instance.unload)
+        loop, _ = await stack.enter_async_context(bare_process("benchmarks.bare_loop", model, threads))
+        _, server = await stack.enter_async_context(bare_process("benchmarks.bare_server", model, threads))
+        http = await stack.enter_async_context(httpx.AsyncClient(base_url=server["address"], timeout=600))
+        yield Subjects(EngineSubject(instance), ServerSubject(http), LoopSubject(loop))
+
+
+# ---------------------------------------------------------------- figures
+
+
+async def rate(asked: Sequence[Awaitable[Stream]]) -> float:
+    """Tokens per second of the streams together, while all of them decode."""
+    streams = await asyncio.gather(*asked)
+    began = max(stream.times[0] for stream in streams)
+    ended = min(stream.times[-1] for stream in streams)
+    pieces = sum(sum(began < at <= ended for at in stream.times) for stream in streams)
+    return pieces / (ended - began)
+
+
+async def decoding(subjects: Subjects, rounds: int) -> Figures:
+    """Greedy and sampled decoding at one and at eight streams."""
+    figures: Figures = {}
+    tokens = {1: 96, 8: 64}
+    bias = dict.fromkeys(_ENDS, -100.0)
+    greedy = Sampling(temperature=0, logit_bias=bias)
+    sampled = Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, seed=1, logit_bias=bias)
+    for streams, count in tokens.items():
+        prompts = [f"{words(index, 6)}. Once upon a time" for index in range(streams)]
+        rates: dict[str, list[float]] = {}
+        costs: list[float] = []
+        for _ in range(rounds):
+            rates.setdefault("loop", []).append(await subjects.loop.rate(prompts, count))
+            for name, sampling in (("greedy", greedy), ("sampled", sampled)):
+                before = await subjects.engine.stats()
+                ours = await rate([subjects.engine.ask(prompt, count, sampling) for prompt in prompts])
+                costs.append(_scheduler_us(before, await subjects.engine.stats()))
+                theirs = await rate([subjects.server.ask(prompt, count, sampling) for prompt in prompts])
+                rates.setdefault(name, []).append(ours)
+                rates.setdefault(f"server_{name}", []).append(theirs)
+        middle = {name: median(values) for name, values in rates.items()}
+        figures |= {f"{name}_{streams}_tokens_per_second": value for name, value in middle.items()}
+        for name in ("greedy", "sampled"):
+            figures[f"vs_loop_{streams}_{name}"] = median(
+                a / b for a, b in zip(rates[name], rates["loop"], strict=True)
+            )
+            figures[f"decode_ratio_{streams}_{name}"] = median(
+                a / b for a, b in zip(rates[name], rates[f"server_{name}"], strict=True)
+            )
+        figures[f"scheduler_us_per_token_{streams}"] = median(costs)
+    return figures
+
+
+def _scheduler_us(before: InstanceStats, after: InstanceStats) -> float:
+    """Microseconds per token and sequence that were neither the model nor sampling."""
+
+    def grown(name: str) -> float:
+        return float(getattr(after, name)) - float(getattr(before, name))
+
+    own = grown("step_seconds_total") - grown("model_seconds_total") - grown("sampling_seconds_total")
+    return own * 1e6 / grown("completion_tokens_total")
+
+
+async def shared_prefix(subjects: Subjects, rounds: int) -> Figures:
+    """Eight clients at once with the same prefix of about 1,100 tokens."""
+    speedups, seen, prefilled, cached_parts = [], [], [], []
+    for index in range(rounds):
+        prefix = words(1000 + index, 1090)
+        prompts = [f"{prefix} {words(5000 + 10 * index + client, 9)}" for client in range(8)]
+        total = sum([await subjects.engine.instance.count_tokens(TextPrompt(p)) for p in prompts])
+        tails = 8 * 10
+        before = await subjects.engine.stats()
+        ours = await asyncio.gather(*(subjects.engine.ask(prompt, 4) for prompt in prompts))
+        after = await subjects.engine.stats()
+        theirs = await asyncio.gather(*(subjects.server.ask(prompt, 4) for prompt in prompts))
+        speedups.append(median(s.times[0] for s in theirs) / median(s.times[0] for s in ours))
+        computed = (after.prefilled_tokens_total or 0) - (before.prefilled_tokens_total or 0)
+        prefilled.append(computed / (total / 8 + tails - 10))
+        again_ours = await subjects.engine.ask(prompts[0], 4)
+        again_theirs = await subjects.server.ask(prompts[0], 4)
+        seen.append(again_ours.times[0] / again_theirs.times[0])
+        cached_parts.append(again_ours.cached / (total / 8))
+    return {
+        "shared_prefix_ttft_speedup": median(speedups),
+        "shared_prefix_prefilled_ratio": median(prefilled),
+        "prefix_seen_before_cached_ratio": median(cached_parts),
+        "prefix_seen_before_ttft_ratio": median(seen),
+    }
+
+
+async def smoothness(subjects: Subjects, rounds: int) -> Figures:
+    """Gaps between tokens of four streams, alone and while a prompt of 1,000 tokens arrives."""
+
+    async def p95(long_prompt: str | None) -> tuple[float, float]:
+        asked = [subjects.engine.ask(f"{words(k, 5)}. Once upon a time", 100) for k in range(4)]
+        if long_prompt is not None:
+            asked.append(_later(0.5, subjects.engine.ask(long_prompt, 2)))
+        streams = await asyncio.gather(*asked)
+        gaps = [b - a for s in streams[:4] for a, b in zip(s.times[4:], s.times[5:], strict=False)]
+        return quantiles(gaps, n=20)[18], streams[-1].times[0]
+
+    ratios, ttfts = [], []
+    for index in range(rounds):
+        quiet, _ = await p95(None)
+        busy, ttft = await p95(words(7000 + index, 1000))
+        ratios.append(busy / quiet)
+        ttfts.append(ttft)
+    return {"itl_p95_under_prefill_ratio": median(ratios), "prefill_beside_4_ttft_s": median(ttfts)}
+
+
+async def _later(seconds: float, asked: Awaitable[Stream]) -> Stream:
+    await asyncio.sleep(seconds)
+    return await asked
+
+
+async def prediction(subjects: Subjects, rounds: int) -> Figures:
+    """A file that is repeated with a few edits, and a prediction that is of no use."""
+    source = "\n".join(
+        f"def convert_{name}(value, scale={at % 7}):\n    total = value * scale + {at * 37 % 101}\n    return total\n"
+        for at, name in enumerate(_WORDS[:10])
+    )
+    prompt = f"The file again, exactly as it is:\n\n{source}\n\nThe file again, exactly as it is:\n\n"
+    plain_prompt = "The history of the small town by the river begins"
+    gains, fewer, losses, same = [], [], [], []
+    for index in range(rounds):
+        before = (await subjects.engine.stats()).steps_total or 0
+        plain = await subjects.engine.ask(prompt, 220)
+        middle = (await subjects.engine.stats()).steps_total or 0
+        edited = plain.text.replace("total = value * scale + 37", "result = value / scale").replace(
+            "convert_day", "change_day"
+        )
+        helped = await subjects.engine.ask(prompt, 220, prediction=edited)
+        after = (await subjects.engine.stats()).steps_total or 0
+        fewer.append((middle - before) / (after - middle))
+        gains.append(plain.seconds / helped.seconds)
+        lively = Sampling(
+            temperature=1.0, repeat_penalty=1.2, seed=index
+        )  # a text that does not repeat itself
+        free = await subjects.engine.ask(plain_prompt, 150, lively)
+        useless = await subjects.engine.ask(plain_prompt, 150, lively, prediction=words(index, 300))
+        losses.append((useless.seconds / useless.tokens) / (free.seconds / free.tokens))
+        same.append(float(helped.text == plain.text))
+    return {
+        "prediction_step_reduction": median(fewer),
+        "prediction_speedup": median(gains),
+        "prediction_useless_slowdown": median(losses),
+        "prediction_identical": min(same),
+    }
+
+
+FIGURES: dict[str, Callable[[Subjects, int], Awaitable[Figures]]] = {
+    "decoding": decoding,
+    "shared_prefix": shared_prefix,
+    "smoothness": smoothness,
+    "prediction": prediction,
+}
+
+
+async def measure(model: Path, *, threads: int, rounds: int, only: Sequence[str] = ()) -> Figures:
+    """All figures (or those named in ``only``) with ``threads`` threads; medians of ``rounds``."""
+    figures: Figures = {}
+    async with open_subjects(model, threads) as subjects:
+        await subjects.engine.ask("warm up", 4)
+        await subjects.server.ask("warm up", 4)
+        for name, take in FIGURES.items():
+            if not only or name in only:
+                figures |= {
+                    f"llama_cpp.{key}": value for key, value in (await take(subjects, rounds)).items()
+                }
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", type=Path, help="a GGUF file; default: the demo model")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", action="append", default=[], choices=sorted(FIGURES))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    model = options.model or demo_model_path(platformdirs.user_cache_path("localllm-benchmarks"))
+    figures = asyncio.run(measure(model, threads=options.threads, rounds=options.rounds, only=options.only))
+    if options.json:
+        print(json.dumps(figures))
+    else:
+        for name, value in figures.items():
+            print(f"{name:48} {value:10.3f}")
+
+
+if __name__ == "__main__":
+    main()
