@@ -31,6 +31,17 @@ _INPUT: Final = frozenset(
 )
 
 
+def layer_of(tensor_name: str) -> int | None:
+    """The block a tensor belongs to; None for the input and the output."""
+    block = _BLOCK.match(tensor_name)
+    return int(block[1]) if block is not None else None
+
+
+def is_expert(tensor_name: str) -> bool:
+    """Whether the tensor holds routed experts, of which a token uses a few."""
+    return _EXPERTS.search(tensor_name) is not None
+
+
 class WeightGroups(Struct, frozen=True):
     """A model's weights by where they can go, in bytes.
 
