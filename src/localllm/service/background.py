@@ -46,6 +46,8 @@ class Background:
         task = self._group.create_task(_logged(work, name), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # one that is cancelled before its first step has never been awaited, and Python would complain of that
+        task.add_done_callback(lambda _: work.close())
         return task
 
 
