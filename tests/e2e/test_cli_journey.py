@@ -122,7 +122,13 @@ def test_a_broken_configuration_stops_the_service_and_nothing_else(shell: Shell,
     assert f"{config}:2: unknown setting 'server.prot'." in refused
     assert "Did you mean server.port?" in refused
     assert f"{config}:2" in shell("start", exit_code=5).stderr
+    assert shell("list", exit_code=2).stderr == refused
     assert "Warning:" in shell("config", "show").stderr
+    report = shell.json("doctor", kind="doctor", exit_code=1)
+    assert {(check["name"], check["state"]) for check in report["checks"]} >= {
+        ("configuration", "failed"),
+        ("service", "failed"),
+    }
     assert config.read_text() == "[server]\nprot = 1\n"
 
 

@@ -83,9 +83,10 @@ def report(error: LocalLLMError, *, as_json: bool = False) -> int:
     """Print ``error`` and return its exit code; with ``as_json`` also as an envelope on stdout, for programs."""
     label = paint("Error:", "red", sys.stderr)
     print(f"{label} {clean_text(error.message)}", file=sys.stderr)
-    if error.hint:
+    ways = _ways_out(error)
+    if error.hint and not (ways and all(way in error.hint for way in ways)):
         print(clean_text(error.hint), file=sys.stderr)
-    for way in _ways_out(error):
+    for way in ways:
         print(f"  - {clean_text(way)}", file=sys.stderr)
     if as_json:
         body = {"code": error.code, "message": error.message, "hint": error.hint, "details": error.details}

@@ -36,6 +36,8 @@ def command(
 ) -> None:
     """One row per quantisation of MODEL (a name in the store, or a GGUF file): what it takes and whether that is free.
 
+    → is what this machine should run, ● a file that is here. "of" is the memory that is free now.
+
     \b
     verdict  fits     all of it on the best device
              tight    fits, with less than 5 % to spare

@@ -34,7 +34,12 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="A chat template (Jinja) to use instead of the file's own.",
 )
-@click.option("--stop", multiple=True, metavar="TEXT", help="A text that always ends an answer; repeatable.")
+@click.option(
+    "--stop",
+    multiple=True,
+    metavar="TEXT",
+    help="A text that always ends an answer (\\n is a line end); repeatable.",
+)
 @json_option
 @remote_options
 def command(
@@ -61,7 +66,7 @@ def command(
         path=str(file),
         name=name,
         chat_template=template.read() if template else None,
-        stop=tuple(text.encode().decode("unicode_escape") for text in stop),
+        stop=tuple(text.replace("\\n", "\n").replace("\\t", "\t") for text in stop),
     )
     if mode is not None:
         request = msgspec.structs.replace(request, mode=mode)

@@ -55,17 +55,28 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 def call(remote: Remote, work: Callable[[Client], Awaitable[T]], *, start: bool = True) -> T:
     """Connect, do ``work``, disconnect. ``start`` brings up a local service that is not running.
 
-    Raises what the client raises: NotRunning, Unauthorized, VersionMismatch and whatever the service answers.
+    Raises what the client raises: NotRunning, Unauthorized, VersionMismatch and whatever the service answers; and
+    ConfigError when a local service did not start because of its settings.
     """
-
-    async def session() -> T:
-        from localllm.client.connect import connect
-        from localllm.settings.paths import resolve_paths
-
-        client = await connect(resolve_paths(), host=remote.host, key=remote.key, start=start)
-        async with client:
-            return await work(client)
 
     import asyncio  # 25 ms that no --help needs to wait for
 
-    return asyncio.run(session())
+    from localllm.core.errors import NotRunning
+    from localllm.settings.load import load_settings
+    from localllm.settings.paths import resolve_paths
+
+    paths = resolve_paths()
+
+    async def session() -> T:
+        from localllm.client.connect import connect
+
+        client = await connect(paths, host=remote.host, key=remote.key, start=start)
+        async with client:
+            return await work(client)
+
+    try:
+        return asyncio.run(session())
+    except NotRunning:
+        if remote.host is None and start:
+            load_settings(paths)  # settings it cannot start with are the better error
+        raise

@@ -62,6 +62,12 @@ def test_an_error_is_message_hint_and_ways_out_on_stderr(capsys: pytest.CaptureF
     assert captured.err == "Error: It needs 9 GiB.\nTry less.\n  - context 32k → 8k frees 3 GiB\n"
 
 
+def test_ways_out_are_not_said_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    ways = ["Context 32k → 8k fits.", "q8_0 fits."]
+    report(DoesNotFit("Too big.", hint=" ".join(ways), details={"ways_out": ways}))
+    assert capsys.readouterr().err == "Error: Too big.\n  - Context 32k → 8k fits.\n  - q8_0 fits.\n"
+
+
 def test_programs_get_the_error_as_json_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     report(ModelNotFound("gema", near=["gemma"]), as_json=True)
     captured = capsys.readouterr()
