@@ -35,8 +35,7 @@ def find_local_model(model: str) -> LocalModel:
         return LocalModel(path.stem, path, facts, f"file:{path.name}:{facts.size_bytes}")
     stored = local_store().get(model)
     facts = facts_from_header(read_header(stored.path))
-    key = f"sha256:{stored.sha256}" if stored.sha256 else f"file:{stored.path.name}:{facts.size_bytes}"
-    return LocalModel(stored.name, stored.path, facts, key)
+    return LocalModel(stored.name, stored.path, facts, stored.key)
 
 
 def plan_for(

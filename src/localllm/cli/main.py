@@ -58,6 +58,7 @@ VERBS: dict[str, dict[str, Verb]] = {
     "This machine and this installation": {
         "hw": Verb("hw", "Processors, memory and what is free"),
         "bench": Verb("bench", "Measure how fast a model runs here"),
+        "tune": Verb("tune", "Find the fastest threads and batch sizes for a model"),
         "engine": Verb("engine", "Engines here, and the right build for this machine"),
         "doctor": Verb("doctor", "Check the installation and say what to do"),
         "config": Verb("config", "Show and change settings"),

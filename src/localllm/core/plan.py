@@ -26,6 +26,9 @@ from localllm.core.speed import SpeedEstimate, estimate_speed
 from localllm.core.units import format_bytes, format_context
 from localllm.core.ways_out import ways_out
 
+DEFAULT_UBATCH: Final = 512
+"""llama.cpp's own: common.h, n_ubatch."""
+
 
 class Profile(StrEnum):
     """What the model is loaded for; decides how much context and how many sequences are worth their memory."""
@@ -67,6 +70,8 @@ class Wish(Struct, frozen=True, kw_only=True):
     kv_type: str | None = None
     gpu_layers: int | None = None
     threads: int | None = None
+    batch_threads: int | None = None
+    ubatch: int | None = None
     profile: Profile | None = None
     available_bytes: dict[str, int] | None = None
     embedding: bool = False
@@ -157,6 +162,8 @@ def _base_plan(
         # llama.cpp refuses quantised values without it
         flash_attention="on" if tensor_type(kv_type).block_elements > 1 else "auto",
         threads=wish.threads,
+        batch_threads=wish.batch_threads,
+        ubatch=wish.ubatch or DEFAULT_UBATCH,
         embedding=embedding,
         mmproj_path=mmproj_path,
         chat_template=chat_template,

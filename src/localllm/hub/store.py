@@ -64,6 +64,11 @@ class StoredModel(Struct, frozen=True, kw_only=True):
     mmproj_path: Path | None
     problem: str | None = None
 
+    @property
+    def key(self) -> str:
+        """Identifies the file over time, for what is measured of it: its digest, else its name and size."""
+        return f"sha256:{self.sha256}" if self.sha256 else f"file:{self.path.name}:{self.size_bytes}"
+
     def summary(self, *, loaded: bool = False) -> ModelSummary:
         """What lists show."""
         return ModelSummary(

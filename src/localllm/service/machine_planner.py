@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from pathlib import Path
+
+from msgspec import structs
 
 from localllm.core.config import EngineSettings
 from localllm.core.control import LoadRequest
 from localllm.core.errors import GGUFError
 from localllm.core.facts import ModelFacts, facts_from_header
-from localllm.core.machine import Device
+from localllm.core.machine import Device, Machine
 from localllm.core.memory import Extras
 from localllm.core.plan import Wish, plan_load
+from localllm.engines.tuning import TuningFile, quiet_threads
 from localllm.hub.gguf_file import read_header
 from localllm.hub.store import StoredModel
 from localllm.service.machine import MachineReadings
@@ -24,9 +28,12 @@ _FACTS_KEPT = 32
 class MachinePlanner:
     """``Planning`` on the real machine. The planner runs in a thread; headers are read once per file."""
 
-    def __init__(self, settings: EngineSettings, machine: MachineReadings) -> None:
+    def __init__(
+        self, settings: EngineSettings, machine: MachineReadings, tuning: TuningFile | None = None
+    ) -> None:
         self._settings = settings
         self._machine = machine
+        self._tuning = tuning
         self._facts: dict[tuple[str, int, int], ModelFacts] = {}
 
     async def devices(self) -> tuple[Device, ...]:
@@ -55,6 +62,7 @@ class MachinePlanner:
             available_bytes=dict(available_bytes),
             force=request.force,
         )
+        wish = await asyncio.to_thread(self._with_threads, wish, model, machine)
         plan = await asyncio.to_thread(
             plan_load,
             facts,
@@ -74,6 +82,20 @@ class MachinePlanner:
             warnings=plan.warnings,
         )
 
+    def _with_threads(self, wish: Wish, model: StoredModel, machine: Machine) -> Wish:
+        """What nobody has said about threads and batches: as tuned here, else so many as are not busy now."""
+        if machine.gpus:
+            return wish  # the CPU has little to do then
+        tuned = self._tuning.find(model.key, machine.cpu.name) if self._tuning else None
+        if tuned is None:
+            threads = wish.threads or quiet_threads(machine.cpu.cores or os.cpu_count() or 1, _load_average())
+            return structs.replace(wish, threads=threads)
+        if wish.threads is not None:
+            return structs.replace(wish, ubatch=tuned.ubatch)
+        return structs.replace(
+            wish, threads=tuned.threads, batch_threads=tuned.batch_threads, ubatch=tuned.ubatch
+        )
+
     def _read_facts(self, model: StoredModel) -> ModelFacts:
         try:
             status = model.path.stat()
@@ -88,6 +110,14 @@ class MachinePlanner:
                 self._facts.pop(next(iter(self._facts)))
             self._facts[key] = facts_from_header(read_header(model.path))
         return self._facts[key]
+
+
+def _load_average() -> float | None:
+    """Processes that wanted a processor over the last minute; None where the system does not count."""
+    try:
+        return os.getloadavg()[0]
+    except (OSError, AttributeError):
+        return None
 
 
 def _size(path: Path) -> int:

@@ -23,6 +23,7 @@ from localllm.core.errors import LocalLLMError
 from localllm.core.machine import Machine
 from localllm.engines.base import Engine
 from localllm.engines.reaper import Reaper
+from localllm.engines.tuning import TuningFile
 from localllm.hardware.detect import detect
 from localllm.hardware.sampler import Sampler
 from localllm.hub.store import Store
@@ -152,7 +153,7 @@ async def open_runtime(
         store = Store(_store_dir(paths, settings))
         catalogue = Catalogue(store)
         machine = MachineReadings(detect)
-        planning = planning if planning is not None else MachinePlanner(settings.engine, machine)
+        planning = planning if planning is not None else _planner(paths, settings, machine)
         engines = engines if engines is not None else _engines(paths, settings, reaper)
         for engine in engines.values():
             stack.push_async_callback(engine.close)
@@ -270,6 +271,10 @@ class Touch:
 def _store_dir(paths: Paths, settings: Settings) -> Path:
     chosen = settings.models.store_dir
     return Path(chosen).expanduser() if chosen else paths.store_dir
+
+
+def _planner(paths: Paths, settings: Settings, machine: MachineReadings) -> Planning:
+    return MachinePlanner(settings.engine, machine, TuningFile(paths.tuning_file))
 
 
 def _engines(paths: Paths, settings: Settings, reaper: Reaper) -> dict[str, Engine]:

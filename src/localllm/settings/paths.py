@@ -63,6 +63,11 @@ class Paths:
         return self.data_dir / "measurements.jsonl"
 
     @property
+    def tuning_file(self) -> Path:
+        """The fastest threads and batch sizes found by ``localllm tune``."""
+        return self.data_dir / "tuning.json"
+
+    @property
     def service_log(self) -> Path:
         return self.log_dir / "service.log"
 

@@ -22,11 +22,13 @@ from localllm.engines.llama_cpp.lab_request import (
     EvalResult,
     Failed,
     Request,
+    TuneRequest,
+    TuneResult,
 )
 from localllm.engines.process import child_environment
 
 OnAdvance = Callable[[Advance], None]
-_Result = TypeVar("_Result", BenchResult, EvalResult)
+_Result = TypeVar("_Result", BenchResult, EvalResult, TuneResult)
 
 
 def run_bench(request: BenchRequest, on_advance: OnAdvance, *, build_dir: Path | None = None) -> BenchResult:
@@ -42,6 +44,11 @@ def run_bench(request: BenchRequest, on_advance: OnAdvance, *, build_dir: Path |
 def run_eval(request: EvalRequest, on_advance: OnAdvance, *, build_dir: Path | None = None) -> EvalResult:
     """Compare models; see ``EvalRequest``. Raises as ``run_bench`` does."""
     return _run(request, EvalResult, on_advance, build_dir)
+
+
+def run_tune(request: TuneRequest, on_advance: OnAdvance, *, build_dir: Path | None = None) -> TuneResult:
+    """Find the fastest settings; see ``TuneRequest``. Raises as ``run_bench`` does."""
+    return _run(request, TuneResult, on_advance, build_dir)
 
 
 def _run(request: Request, kind: type[_Result], on_advance: OnAdvance, build_dir: Path | None) -> _Result:

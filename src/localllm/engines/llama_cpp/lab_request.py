@@ -1,6 +1,6 @@
 """What the measuring processes are asked and what they answer: plain structs, shared by both sides.
 
-``bench`` times a model, ``evaluate`` compares quants of one model on a text. Both run in a process of their own
+``bench`` times a model, ``evaluate`` compares quants of one model on a text, ``tune`` finds the fastest settings. All run in a process of their own
 (``python -m localllm.engines.llama_cpp.lab_worker``), which prints one JSON object a line: progress, then the result.
 """
 
@@ -34,6 +34,14 @@ class EvalRequest(Struct, frozen=True, kw_only=True, tag="eval"):
     text: str
     window_tokens: int = 512
     max_windows: int = 16
+
+
+class TuneRequest(Struct, frozen=True, kw_only=True, tag="tune"):
+    """Find the fastest threads and ubatch for ``plan``; ``threads`` are the candidates (empty = chosen by processors)."""
+
+    plan: LaunchPlan
+    threads: tuple[int, ...] = ()
+    rounds: int = 3
 
 
 class Advance(Struct, frozen=True, tag="advance"):
@@ -75,6 +83,25 @@ class EvalResult(Struct, frozen=True, kw_only=True, tag="eval_result"):
     engine_version: str
 
 
+class Trial(Struct, frozen=True):
+    """One candidate and its median speed."""
+
+    value: int
+    tokens_per_second: float
+
+
+class TuneResult(Struct, frozen=True, kw_only=True, tag="tune_result"):
+    """What to use, and every candidate that was tried."""
+
+    threads: int
+    batch_threads: int
+    ubatch: int
+    decode: tuple[Trial, ...]
+    prefill: tuple[Trial, ...]
+    ubatches: tuple[Trial, ...]
+    engine_version: str
+
+
 class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
     code: str
     message: str
@@ -82,5 +109,5 @@ class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
     param: str | None = None
 
 
-Request = BenchRequest | EvalRequest
-Answer = Advance | BenchResult | EvalResult | Failed
+Request = BenchRequest | EvalRequest | TuneRequest
+Answer = Advance | BenchResult | EvalResult | TuneResult | Failed

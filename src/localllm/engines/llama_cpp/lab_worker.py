@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import assert_never
 
 import msgspec
 import numpy as np
@@ -27,8 +28,10 @@ from localllm.engines.llama_cpp.lab_request import (
     Failed,
     ModelQuality,
     Request,
+    TuneRequest,
 )
 from localllm.engines.llama_cpp.quality import Score, log_softmax
+from localllm.engines.llama_cpp.tune import tune
 
 SCORED_ROWS = 64
 
@@ -177,6 +180,18 @@ def _decode(context: llama.Context) -> None:
         raise GenerationFailed(f"llama.cpp could not decode (status {status}).")
 
 
+def _serve(request: Request, tell: Tell) -> Answer:
+    match request:
+        case BenchRequest():
+            return bench(request, tell)
+        case EvalRequest():
+            return evaluate(request, tell)
+        case TuneRequest():
+            return tune(request, tell)
+        case _:
+            assert_never(request)
+
+
 def main() -> int:
     """Serve one request. Exit code 0 with a result, 1 with a ``Failed`` line."""
     encoder = msgspec.json.Encoder()
@@ -187,8 +202,7 @@ def main() -> int:
 
     llama.log_to_stderr()
     try:
-        request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
-        tell(bench(request, tell) if isinstance(request, BenchRequest) else evaluate(request, tell))
+        tell(_serve(msgspec.json.decode(sys.stdin.buffer.read(), type=Request), tell))
     except LocalLLMError as error:
         tell(Failed(code=error.code, message=error.message, hint=error.hint, param=error.param))
         return 1
