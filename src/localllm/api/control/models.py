@@ -18,7 +18,6 @@ from localllm.core.control import (
     ModelDetail,
     ModelList,
     Removed,
-    Task,
     UnloadRequest,
 )
 from localllm.core.errors import BadRequest, LocalLLMError
@@ -128,8 +127,8 @@ class ModelRoutes:
             return name
 
         task = runtime.tasks.start("load", name, work, unit="percent")
-        shown: Task | None = None
-        shown_at = time.monotonic()
+        yield "task", task
+        shown, shown_at = task, time.monotonic()
         while True:
             try:
                 async with asyncio.timeout(_FRAME_S):
