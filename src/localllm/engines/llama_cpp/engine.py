@@ -45,6 +45,7 @@ from localllm.engines.base import (
     LoadProgress,
 )
 from localllm.engines.llama_cpp import protocol
+from localllm.engines.model_file import FileIdentity
 from localllm.engines.process import Child, ChildSpec, spawn
 from localllm.engines.reaper import Reaper
 
@@ -99,6 +100,7 @@ class LlamaCppEngine(Engine):
         status = await self.status()
         if not status.available:
             raise EngineUnavailable(status.reason or "", hint=status.hint)
+        file = FileIdentity.of(Path(plan.model_path))
         log = _LoadLog(asyncio.get_running_loop())
         spec = ChildSpec(
             name=f"llama_cpp-{Path(plan.model_path).stem}",
@@ -118,9 +120,8 @@ class LlamaCppEngine(Engine):
         except BaseException:
             child.kill()
             raise
-        return LlamaCppInstance(
-            child, _info(ready, plan, child.pid, log.text()), token_timeout_s=self._token_timeout_s
-        )
+        info = _info(ready, plan, child.pid, log.text())
+        return LlamaCppInstance(child, info, file, token_timeout_s=self._token_timeout_s)
 
     async def _until_ready(
         self, child: Child, log: _LoadLog, on_progress: Callable[[LoadProgress], None]
@@ -155,19 +156,24 @@ class LlamaCppEngine(Engine):
 class LlamaCppInstance(Instance):
     """One worker. A single task reads its frames and watches its silence."""
 
-    def __init__(self, child: Child, info: InstanceInfo, *, token_timeout_s: float) -> None:
+    def __init__(
+        self, child: Child, info: InstanceInfo, file: FileIdentity, *, token_timeout_s: float
+    ) -> None:
         super().__init__()
         self.info = info
         self._child = child
+        self._file = file
         self._token_timeout_s = token_timeout_s
         self._numbers = itertools.count(1)
         self._generations: dict[int, asyncio.Queue[Event | LocalLLMError]] = {}
         self._replies: dict[int, asyncio.Future[protocol.Reply]] = {}
         self._heard_at = time.monotonic()
         self._unloading = False
+        self._stalled = False
         self._task = asyncio.get_running_loop().create_task(self._serve(), name=child.name)
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
+        self._file.require_unchanged()
         number = next(self._numbers)
         events: asyncio.Queue[Event | LocalLLMError] = asyncio.Queue()
         self._generations[number] = events
@@ -284,7 +290,15 @@ class LlamaCppInstance(Instance):
             self._child.kill(None if self._unloading else "It stopped answering.")
             ended = await asyncio.shield(self._child.exited)
             self.exited.set_result(ended)
-            self._end_everything(Cancelled("The model was unloaded.") if ended.expected else _crashed(ended))
+            self._end_everything(self._last_word(ended))
+
+    def _last_word(self, ended: Exit) -> LocalLLMError:
+        """What requests hear that were open when the worker ended."""
+        if ended.expected:
+            return Cancelled("The model was unloaded.")
+        if self._stalled:
+            return EngineStalled(ended.cause, hint="The engine is started again with the next request.")
+        return _crashed(ended)
 
     def _dispatch(self, report: protocol.Report) -> None:
         match report:
@@ -313,6 +327,7 @@ class LlamaCppInstance(Instance):
                 continue
             silence = time.monotonic() - self._heard_at
             if silence >= self._token_timeout_s:
+                self._stalled = True
                 self._child.kill(f"It said nothing for {silence:.0f} s while it had work.")
             elif silence >= pause:
                 self._send_quietly(protocol.Ping(next(self._numbers)))

@@ -106,6 +106,7 @@ class MarkerParser(ABC):
         self._pending = ""
         self._spaces = ""
         self._spoke = False
+        self._thought = opens_reasoning
         self.reasoning = opens_reasoning
         self.reader: CallReader | None = None
 
@@ -123,6 +124,7 @@ class MarkerParser(ABC):
     def on_text(self, text: str) -> list[Event]:
         if self.reader is not None:
             return self.reader.feed(text)
+        self._thought = self._thought or self.reasoning
         return self.think(text) if self.reasoning else self.say(text)
 
     def feed(self, text: str) -> list[Event]:
@@ -172,7 +174,7 @@ class MarkerParser(ABC):
         """Answer text: white space is held until something follows, so none is left before a call or after a thought."""
         text = self._spaces + text
         self._spaces = ""
-        if not self._spoke:
+        if self._thought and not self._spoke:
             text = text.lstrip()
         kept = text.rstrip()
         self._spaces = text[len(kept) :]
