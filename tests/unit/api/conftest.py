@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 
 from localllm.api.app import gated, port_routes
 from localllm.api.errors import status_of
+from localllm.api.protocol import PortProtocol
 from localllm.core.config import ModelSettings, ServerSettings, Settings
 from localllm.core.control import Identity, RequestRecord
 from localllm.core.errors import ModelNotFound
@@ -181,7 +182,15 @@ def port(open_port: OpenPort) -> PortUnderTest:
 async def listening(app: ASGIApp) -> AsyncIterator[int]:
     """Serve ``app`` with a real uvicorn on a free port of 127.0.0.1, for what only a socket can show."""
     server = uvicorn.Server(
-        uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off", access_log=False)
+        uvicorn.Config(
+            app,
+            host="127.0.0.1",
+            port=0,
+            http=PortProtocol,
+            log_level="error",
+            lifespan="off",
+            access_log=False,
+        )
     )
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(server.serve())
