@@ -53,7 +53,7 @@ def test_every_error_code_is_documented() -> None:
     codes = error_codes()
     assert len(codes) > 50
     missing = {code: str(path) for code, path in codes.items() if f"| `{code}` |" not in page}
-    assert missing == {}, "name the module in WITH_ERRORS of docs/generate.py"
+    assert missing == {}, "name the module in WITH_ERRORS of docs/generators/errors.py"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
