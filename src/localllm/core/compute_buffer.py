@@ -83,16 +83,16 @@ def gpu_bytes_from_simulation(facts: ModelFacts, plan: LaunchPlan, cpu_bytes: in
     return max(cpu_bytes, attention - widths.stream)
 
 
-def output_bytes(facts: ModelFacts, plan: LaunchPlan, outputs: int) -> int:
-    """The host buffer that results are copied to: one row of logits per output (llama-context.cpp)."""
+def output_bytes(facts: ModelFacts, plan: LaunchPlan, sequences: int) -> int:
+    """The host buffer that results are copied to: one row of logits per sequence (llama-context.cpp)."""
     width = facts.n_embd if plan.embedding else facts.n_vocab
-    return outputs * width * _F32
+    return sequences * width * _F32
 
 
 def host_bytes(facts: ModelFacts, plan: LaunchPlan) -> int:
-    """The inputs of a batch in host memory when all layers are on GPUs: embeddings, mask, positions."""
+    """The inputs of a batch in host memory when all layers are on GPUs: embeddings, and the mask in F32."""
     batch = max(1, min(plan.ubatch, plan.context_length * plan.parallel))
-    share = Share(gpu=True, outputs=0, flash_attention=True)
+    share = Share(gpu=True, outputs=0, flash_attention=False)
     return facts.n_embd * batch * _F32 + _mask_bytes(facts, plan, batch, share)
 
 
@@ -113,8 +113,10 @@ def _mask_bytes(facts: ModelFacts, plan: LaunchPlan, batch: int, share: Share) -
     """Which cell each token may see: F16 for flash attention, else F32; a second one for the sliding window."""
     if not any(facts.own_cache):
         return 0 if facts.causal else batch * batch * _F32
-    cells, _ = cells_and_streams(plan)
-    if any(facts.sliding_layers):
+    full, _ = cells_and_streams(plan)
+    caching = [sliding for sliding, own in zip(facts.sliding_layers, facts.own_cache, strict=True) if own]
+    cells = full if not all(caching) else 0
+    if any(caching):
         cells += sliding_cells(facts, plan)
     return cells * batch * (_F16 if share.flash_attention else _F32)
 

@@ -51,24 +51,28 @@ def cells_and_streams(plan: LaunchPlan) -> tuple[int, int]:
     return padded(plan.context_length), plan.parallel
 
 
-def sliding_cells(facts: ModelFacts, plan: LaunchPlan) -> int:
-    """Cells of one stream of a layer that attends only to a window: the window, plus a batch in flight."""
-    cells, streams = cells_and_streams(plan)
+def sliding_cells(facts: ModelFacts, plan: LaunchPlan, *, spare_sequences: int = 0) -> int:
+    """Cells of one stream of a layer that attends only to a window: each sequence's window, and a batch in flight."""
+    cells, _ = cells_and_streams(plan)
     if facts.sliding_window is None or plan.swa_full:
         return cells
-    sequences = plan.parallel if streams == 1 else 1
+    sequences = plan.parallel + spare_sequences if plan.unified_kv else 1
     return min(cells, padded(facts.sliding_window * sequences + plan.ubatch))
 
 
-def layer_caches(facts: ModelFacts, plan: LaunchPlan, *, cuda: bool = False) -> tuple[LayerCache, ...]:
+def layer_caches(
+    facts: ModelFacts, plan: LaunchPlan, *, cuda: bool = False, spare_sequences: int = 0
+) -> tuple[LayerCache, ...]:
     """Each layer's cache. ``cuda`` adds the row padding of quantised tensors in CUDA's buffers.
+
+    ``spare_sequences`` are those an engine keeps beyond ``parallel``, to remember prefixes.
 
     Raises:
         KeyError: an unknown KV type.
     """
     cells, streams = cells_and_streams(plan)
-    window_cells = sliding_cells(facts, plan)
-    state = 4 * sum(facts.state_elements) * plan.parallel
+    window_cells = sliding_cells(facts, plan, spare_sequences=spare_sequences)
+    state = 4 * sum(facts.state_elements) * (plan.parallel + spare_sequences)
     caches: list[LayerCache] = []
     for layer in range(facts.n_layer):
         keys_values = 0

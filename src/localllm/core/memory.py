@@ -108,11 +108,42 @@ class Extras(Struct, frozen=True):
         return self.projector + self.draft + self.adapters
 
 
+class Habits(Struct, frozen=True, kw_only=True):
+    """What an engine asks llama.cpp for beyond the plan.
+
+    Spare sequences remember prefixes: ``spare_windows`` of them where layers slide, ``spare_states`` where layers
+    recur (elsewhere they are free). ``spare_outputs`` are rows of logits for drafts.
+    """
+
+    spare_windows: int = 0
+    spare_states: int = 0
+    spare_outputs: int = 0
+
+    def spare_sequences(self, facts: ModelFacts) -> int:
+        if any(facts.recurrent_layers):
+            return self.spare_states
+        return self.spare_windows if any(facts.sliding_layers) else 0
+
+
+HABITS: Final[dict[str, Habits]] = {
+    "llama_server": Habits(),
+    "llama_cpp": Habits(spare_windows=2, spare_states=1, spare_outputs=32),
+}
+
+
 class Estimator:
     """Estimates many plans of one model on one set of GPUs; what does not change with the plan is summed once."""
 
-    def __init__(self, facts: ModelFacts, gpus: Sequence[Device], *, extras: Extras | None = None) -> None:
+    def __init__(
+        self,
+        facts: ModelFacts,
+        gpus: Sequence[Device],
+        *,
+        extras: Extras | None = None,
+        habits: Habits | None = None,
+    ) -> None:
         self.facts = facts
+        self._habits = habits or Habits()
         self._gpus = tuple(gpus)
         self._extras = extras or Extras()
         self._cuda = any(gpu.backend in ("cuda", "rocm") for gpu in gpus)
@@ -125,14 +156,16 @@ class Estimator:
 
         llama.cpp before September 2026 (and a bare context) makes room for the whole batch.
         """
-        facts, count = self.facts, len(self._gpus)
+        facts, count, habits = self.facts, len(self._gpus), self._habits
+        spare = habits.spare_sequences(facts) if plan.unified_kv else 0
         split = plan.tensor_split or tuple(float(gpu.usable_bytes) for gpu in self._gpus)
         placement = place(facts, plan, split)
         weights = weights_per_device(self.groups, placement, count)
         kv = [0] * (count + 1)
-        for layer, cache in enumerate(layer_caches(facts, plan, cuda=self._cuda)):
+        for layer, cache in enumerate(layer_caches(facts, plan, cuda=self._cuda, spare_sequences=spare)):
             kv[placement.layers[layer] + 1] += cache.total
-        outputs = plan.parallel if outputs is None else outputs
+        if outputs is None:
+            outputs = min(plan.batch, plan.parallel + habits.spare_outputs)
         flash = uses_flash_attention(facts, plan)
         staged = staged_weights(facts, placement) if count else Staged(0, False)
         used = {*placement.layers, placement.output}
@@ -158,7 +191,7 @@ class Estimator:
                     weights=weights[device + 1] + (self._extras.total if device == placement.output else 0),
                     kv=kv[device + 1],
                     compute=scratch,
-                    output=output_bytes(facts, plan, outputs) if gpu is None else 0,
+                    output=output_bytes(facts, plan, plan.parallel + spare) if gpu is None else 0,
                     overhead=overhead if device in used or device == CPU else 0,
                 )
             )

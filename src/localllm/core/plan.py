@@ -20,7 +20,7 @@ from localllm.core.ggml import tensor_type
 from localllm.core.kv_cache import cache_widths
 from localllm.core.launch import LaunchPlan
 from localllm.core.machine import Device, Machine
-from localllm.core.memory import Estimator, Extras, MemoryEstimate
+from localllm.core.memory import HABITS, Estimator, Extras, MemoryEstimate
 from localllm.core.search import MINIMUM_CONTEXT, Found, Search
 from localllm.core.speed import SpeedEstimate, estimate_speed
 from localllm.core.units import format_bytes, format_context
@@ -28,6 +28,10 @@ from localllm.core.ways_out import ways_out
 
 DEFAULT_UBATCH: Final = 512
 """llama.cpp's own: common.h, n_ubatch."""
+
+
+CPU_UBATCH: Final = 256
+"""Larger ones gain a CPU nothing, and a step cannot be interrupted: everybody else's tokens wait for it."""
 
 
 class Profile(StrEnum):
@@ -62,7 +66,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     """What the person asked for; None leaves it to the planner.
 
     ``available_bytes`` (device id → bytes) replaces what the machine reports free. ``force`` plans even what does
-    not fit. ``kv_type`` is for keys and values alike.
+    not fit. ``kv_type`` is for keys and values alike. ``engine`` names the engine whose habits count.
     """
 
     context_length: int | None = None
@@ -74,6 +78,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     ubatch: int | None = None
     profile: Profile | None = None
     available_bytes: dict[str, int] | None = None
+    engine: str | None = None
     embedding: bool = False
     force: bool = False
 
@@ -111,8 +116,16 @@ def plan_load(
     contexts, parallels = _candidates(facts, wish, warnings)
     found: Found | None = None
     for gpus in _gpu_choices(usable_gpus(machine, budget), budget):
-        estimator = Estimator(facts, gpus, extras=extras)
-        search = Search(estimator, budget, structs.replace(base, tensor_split=_split(gpus, budget)))
+        estimator = Estimator(facts, gpus, extras=extras, habits=HABITS.get(wish.engine or ""))
+        search = Search(
+            estimator,
+            budget,
+            structs.replace(
+                base,
+                tensor_split=_split(gpus, budget),
+                ubatch=base.ubatch if gpus else min(base.ubatch, CPU_UBATCH),
+            ),
+        )
         found = _choose(search, wish, contexts, parallels, has_gpu=bool(gpus))
         if found is not None:
             break

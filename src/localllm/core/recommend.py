@@ -15,7 +15,7 @@ from localllm.core.facts import ModelFacts
 from localllm.core.launch import LaunchPlan
 from localllm.core.machine import Device, Machine
 from localllm.core.memory import Estimator, Extras
-from localllm.core.plan import APPETITES
+from localllm.core.plan import APPETITES, CPU_UBATCH
 from localllm.core.quant import BITS_PER_WEIGHT, base_name, quality_of
 from localllm.core.search import MINIMUM_CONTEXT, Found, Search
 from localllm.core.speed import estimate_speed
@@ -65,6 +65,7 @@ def fit_table(
         parallel=parallel,
         kv_type_k=kv_type,
         kv_type_v=kv_type,
+        ubatch=512 if gpus else CPU_UBATCH,
         flash_attention="auto" if kv_type in ("f16", "bf16", "f32") else "on",
         tensor_split=tuple(float(budget.of(gpu.id)) for gpu in gpus) if len(gpus) > 1 else (),
     )
