@@ -70,14 +70,16 @@ def read_private(path: Path) -> bytes | None:
         raise Forbidden(
             f"{path} cannot be trusted: {error.strerror}.", hint="Move it away and start again."
         ) from error
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(file.fileno())
+    try:
+        found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise Forbidden(f"{path} is not a regular file.", hint="Move it away and start again.")
         _require_own(path, found)
         if os.name == "posix" and found.st_mode & 0o077:
             raise Forbidden(f"{path} can be read by other users.", hint=f"Tighten it with: chmod 600 {path}")
-        return file.read(_MAX_BYTES)
+        return os.read(descriptor, _MAX_BYTES)
+    finally:
+        os.close(descriptor)
 
 
 def _require_own(path: Path, found: os.stat_result) -> None:
