@@ -286,7 +286,7 @@ class FakeBackend:
 
     def _check(self) -> None:
         if self.down is not None:
-            raise NotRunning(f"No service answers ({self.down}).")
+            raise NotRunning(self.down)
         if self.fail_with is not None:
             error, self.fail_with = self.fail_with, None
             raise error

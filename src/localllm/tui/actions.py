@@ -146,6 +146,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("kv_type", ("t",), "KV type", "The next type of the KV cache", _MODELS, bar=5, palette=False),
     Action("details", ("d",), "details", "All that is known of the model", _MODELS, bar=6),
+    Action("toggle_fit", ("f",), "fit", "Change between list and fit where there is room for one", _MODELS),
     Action("import_model", ("a",), "add file", "Import a GGUF file by its path", _MODELS, bar=7),
     Action("delete_model", ("D",), "delete", "Delete the model's file, after asking", _MODELS),
     # ------------------------------------------------------------ monitor

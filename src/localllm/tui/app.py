@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import ClassVar
@@ -15,6 +16,7 @@ from textual import work
 from textual.app import App, SystemCommand
 from textual.reactive import reactive
 from textual.screen import Screen
+from textual.worker import Worker, WorkerState
 
 from localllm.core.control import State
 from localllm.core.errors import LocalLLMError
@@ -23,6 +25,8 @@ from localllm.tui.actions import ACTIONS, Scope
 from localllm.tui.screens.frame import FrameScreen
 from localllm.tui.session import Connect, Session, clean_error
 from localllm.tui.state import AppState
+
+log = logging.getLogger(__name__)
 
 # Seconds between attempts to reach a service that is gone; the last one repeats.
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -116,11 +120,21 @@ class LocalLLMApp(App[None]):
         self.session.start_service = True
         self._hurry.set()
 
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Following the service must never end by accident: what nobody foresaw is shown, and it begins anew."""
+        if event.state is WorkerState.ERROR and event.worker.group == "follow":
+            log.error("following the service failed", exc_info=event.worker.error)
+            self.state = self.state.with_loss(f"{type(event.worker.error).__name__}: {event.worker.error}")
+            self.set_timer(RETRY_SECONDS[-1], self.follow_service)
+
     def watch_state(self, state: AppState) -> None:
         """Hand the state to the screen that is shown; the others take it when they are."""
         for screen in self.screen_stack:
             if isinstance(screen, FrameScreen):
                 screen.state = state
+
+    def on_frame_screen_resumed(self, event: FrameScreen.Resumed) -> None:
+        event.screen.state = self.state
 
     def show_error(self, error: LocalLLMError) -> None:
         """The one way an error reaches the person: what happened, and what to do."""

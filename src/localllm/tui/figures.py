@@ -12,7 +12,8 @@ def gib(count: int | None) -> str:
     if count is None:
         return UNKNOWN
     value = count / GIB
-    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+    shown = f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+    return shown.removesuffix(".0") if value >= 10 else shown
 
 
 def size(count: int | None) -> str:

@@ -6,13 +6,18 @@ import asyncio
 import gc
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from localllm.core.errors import LocalLLMError
 from localllm.settings.paths import resolve_paths
 from localllm.tui.backend import Backend
 from localllm.tui.terminal import draw_in_ascii, look
+
+if TYPE_CHECKING:
+    from textual.app import App
 
 
 class NoTerminal(LocalLLMError):
@@ -74,5 +79,15 @@ def run_app(
         theme=theme or wanted.theme,
         start_screen=start_screen,
     )
-    app.run()
+    asyncio.run(_until_left(app))
     return app.return_code or 0
+
+
+async def _until_left(app: App[None]) -> None:
+    """Run the app; a hang-up or a polite kill ends it as ``q`` does, with the terminal as it was before."""
+    loop = asyncio.get_running_loop()
+    for name in ("SIGHUP", "SIGTERM"):
+        # Windows knows neither SIGHUP nor handlers on its loop
+        if os.name == "posix":
+            loop.add_signal_handler(getattr(signal, name), app.exit)
+    await app.run_async()

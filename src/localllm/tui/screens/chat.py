@@ -226,6 +226,11 @@ class ChatScreen(FrameScreen):
             self.on_composer_submitted(Composer.Submitted(composer.text))
         composer.focus()
 
+    def action_newline(self) -> None:
+        composer = self.query_one(Composer)
+        composer.focus()
+        composer.insert("\n")
+
     def action_compose(self) -> None:
         self.query_one(Composer).focus()
 

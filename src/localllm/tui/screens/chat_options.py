@@ -20,15 +20,15 @@ _FLOATS = {
         "Temperature",
         0.0,
         2.0,
-        "0 always takes the likeliest token; 1 keeps the model's own spread",
+        "0 = the likeliest token; more = freer",
     ),
-    "top_p": ("Top p", 0.0, 1.0, "only the likeliest tokens that add up to this share"),
-    "min_p": ("Min p", 0.0, 1.0, "no token less likely than this share of the likeliest one"),
+    "top_p": ("Top p", 0.0, 1.0, "the likeliest up to this share"),
+    "min_p": ("Min p", 0.0, 1.0, "none below this share of the likeliest"),
 }
 _INTS = {
-    "top_k": ("Top k", 0, 1_000_000, "only so many of the likeliest tokens; 0 = all"),
-    "max_tokens": ("Max tokens", 1, 1_000_000, "the longest answer; blank = what the context leaves"),
-    "seed": ("Seed", 0, 2**32 - 1, "the same seed gives the same answer; blank = a new one each time"),
+    "top_k": ("Top k", 0, 1_000_000, "so many of the likeliest; 0 = all"),
+    "max_tokens": ("Max tokens", 1, 1_000_000, "the longest answer; blank = what fits"),
+    "seed": ("Seed", 0, 2**32 - 1, "same seed, same answer; blank = new"),
 }
 
 

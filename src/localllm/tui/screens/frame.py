@@ -5,15 +5,19 @@ A screen overrides `body` for its widgets, `facts` for what to do with a new sta
 
 from __future__ import annotations
 
+import logging
 from typing import ClassVar, Protocol, runtime_checkable
 
 from textual import events, work
 from textual.app import ComposeResult
+from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
+from textual.worker import Worker, WorkerState
 
 from localllm.core.control import ShutdownRequest
+from localllm.core.errors import LocalLLMError
 from localllm.tui.actions import Scope, bindings
 from localllm.tui.screens.dialogs import Confirm
 from localllm.tui.session import Session
@@ -23,6 +27,12 @@ from localllm.tui.widgets.key_bar import KeyBar
 from localllm.tui.widgets.search_bar import SearchBar
 from localllm.tui.widgets.status_strip import StatusStrip
 from localllm.tui.widgets.top_bar import TopBar
+
+log = logging.getLogger(__name__)
+
+# Below 72 columns panes are hidden, from 110 on there is room for all of them; 24 lines are the short case.
+WIDTHS = [(0, "-narrow"), (72, "-medium"), (110, "-wide")]
+HEIGHTS = [(0, "-short"), (32, "-tall")]
 
 
 @runtime_checkable
@@ -36,8 +46,15 @@ class FrameScreen(Screen[None]):
     """``state`` in from the App while the screen is shown; the screen's own workers talk to ``session``."""
 
     BINDINGS = bindings(Scope.EVERYWHERE)
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-medium"), (110, "-wide")]
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (32, "-tall")]
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
+
+    class Resumed(Message):
+        """The screen is shown (again) and wants the facts of now."""
+
+        def __init__(self, screen: FrameScreen) -> None:
+            super().__init__()
+            self.screen = screen
 
     scope: ClassVar[Scope]
     state: reactive[AppState] = reactive(AppState)
@@ -67,11 +84,21 @@ class FrameScreen(Screen[None]):
     def on_mount(self) -> None:
         self.facts(self.state)
 
+    def on_screen_resume(self) -> None:
+        self.post_message(self.Resumed(self))
+
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         self.query_one(KeyBar).typing = isinstance(event.widget, Input | TextArea)
 
     def on_descendant_blur(self) -> None:
         self.query_one(KeyBar).typing = isinstance(self.focused, Input | TextArea)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """A worker that raised something nobody foresaw: keep it for the log, tell the person, go on."""
+        if event.state is WorkerState.ERROR:
+            error = event.worker.error
+            log.error("worker %s failed", event.worker.name, exc_info=error)
+            self.session.report(LocalLLMError(f"Something went wrong: {type(error).__name__}: {error}"))
 
     async def on_key_bar_chosen(self, event: KeyBar.Chosen) -> None:
         await self.run_action(event.action.name)

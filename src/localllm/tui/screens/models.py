@@ -62,6 +62,7 @@ class ModelsScreen(FrameScreen):
         super().__init__(session)
         self._chosen: str | None = None
         self._contexts: tuple[int, ...] = ()
+        self._moved = False
         self._query = ""
         self._table: FitTable | None = None
         self._link = Link.CONNECTING
@@ -123,7 +124,7 @@ class ModelsScreen(FrameScreen):
             self._explain()
         elif event.key != self._chosen:
             self._chosen = event.key
-            self._contexts = ()
+            self._contexts, self._moved = (), False
             model = self._model()
             if model is not None:
                 self.query_one("#fit").border_title = text((model.name, "bold"))
@@ -138,6 +139,7 @@ class ModelsScreen(FrameScreen):
 
     def _recompute(self) -> None:
         if self._contexts:
+            self._moved = True
             self.compute_fit(self._contexts[self.query_one(Slider).index], self.query_one(Segmented).value)
 
     @work(exclusive=True, group="fit", exit_on_error=False)
@@ -201,12 +203,13 @@ class ModelsScreen(FrameScreen):
         if self._chosen is None:
             return
         # untouched sliders leave the choice to the planner, which knows the free memory of the very moment
-        length = self._contexts[self.query_one(Slider).index] if self._contexts else None
-        request = LoadRequest(
-            model=self._chosen,
-            context_length=length,
-            kv_type=self.query_one(Segmented).value if length else None,
-        )
+        request = LoadRequest(model=self._chosen)
+        if self._moved:
+            request = LoadRequest(
+                model=self._chosen,
+                context_length=self._contexts[self.query_one(Slider).index],
+                kv_type=self.query_one(Segmented).value,
+            )
         loaded = await self.session.ask(lambda service: service.load(request))
         if loaded is not None:
             self.notify(f"{loaded.model} is {loaded.phase.value}.", markup=False, timeout=3)
@@ -249,7 +252,12 @@ class ModelsScreen(FrameScreen):
             if removed is not None:
                 self.notify(f"Freed {format_bytes(removed.freed_bytes)}.", timeout=3)
 
+    def action_toggle_fit(self) -> None:
+        self.toggle_class("-fit")
+        self.query_one("#rows" if self.has_class("-fit") else "#here", Table).focus_list()
+
     def action_leave(self) -> None:
+        self.remove_class("-fit")
         for bar in self.query(SearchBar):
             bar.close()
         self.query_one("#here", Table).focus_list()

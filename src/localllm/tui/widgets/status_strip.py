@@ -82,20 +82,27 @@ def segments(state: AppState, *, ascii_only: bool = False) -> list[Segment]:
 
 
 def fitted(parts: list[Segment], width: int) -> Content:
-    """The segments, two blanks between, in at most ``width`` cells."""
-    forms: list[list[Content]] = [list(p.forms) for p in parts]
-    order = sorted(range(len(parts)), key=lambda i: parts[i].weight)
+    """The segments, two blanks between, in at most ``width`` cells.
 
-    def total() -> int:
-        shown = [f[0].cell_length for f in forms if f]
-        return sum(shown) + 2 * max(0, len(shown) - 1)
+    First as many as fit in their shortest form, the weightiest first; then the room left makes them longer.
+    """
+    order = sorted(range(len(parts)), key=lambda i: -parts[i].weight)
+    form: dict[int, int] = {}
 
-    for keep in (1, 0):
-        for index in order:
-            while total() > width and len(forms[index]) > keep and sum(map(bool, forms)) > 1:
-                forms[index].pop(0)
-    shown = Content("  ").join([f[0] for f in forms if f])
-    return shown if shown.cell_length <= width else shown.truncate(width, ellipsis=True)
+    def room(index: int, candidate: int) -> bool:
+        trial = form | {index: candidate}
+        cells = sum(parts[i].forms[f].cell_length for i, f in trial.items())
+        return cells + 2 * (len(trial) - 1) <= width
+
+    for index in order:
+        shortest = len(parts[index].forms) - 1
+        if room(index, shortest) or not form:
+            form[index] = shortest
+    for index in order:
+        while form.get(index, 0) > 0 and room(index, form[index] - 1):
+            form[index] -= 1
+    shown = Content("  ").join([parts[i].forms[form[i]] for i in sorted(form)])
+    return shown.truncate(width, ellipsis=True)
 
 
 def _model(state: AppState, instance: InstanceState | None) -> Segment:

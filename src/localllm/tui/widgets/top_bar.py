@@ -53,12 +53,12 @@ class TopBar(Line):
         for number, scope in enumerate(TABS, start=1):
             active = scope is self._active
             name = scope.value.title()
-            shown = name if active or not short else name[:4]
-            tab = (
-                text((f" {number} {shown} ", "bold $background on $accent"))
-                if active
-                else text((f" {number} ", "$quiet"), (f"{shown} ", "$foreground"))
-            )
+            if active:
+                tab = text((f" {number} {name} ", "bold $background on $accent"))
+            elif short:
+                tab = text((f" {number} ", "$quiet"))
+            else:
+                tab = text((f" {number} ", "$quiet"), f"{name} ")
             spans.append((range(left.cell_length, left.cell_length + tab.cell_length), scope))
             left = left + tab
         self._spans = spans

@@ -163,7 +163,7 @@ class Turn(Vertical):
 
     def _branch(self) -> str:
         index, count = self._place
-        return f"◂ {index}/{count} ▸" if count > 1 else ""
+        return f"◂{index}/{count}▸" if count > 1 else ""
 
     def _foot(self) -> Content:
         message = self.message
@@ -191,10 +191,10 @@ def _figures(message: ChatMessage) -> list[str]:
     if message.ttft_ms is not None:
         out.append(f"TTFT {figures.milliseconds(message.ttft_ms)}")
     if message.completion_tokens is not None:
-        out.append(f"{figures.tokens(message.completion_tokens)} tokens")
+        out.append(f"{figures.tokens(message.completion_tokens)} tok")
     if message.cached_tokens:
         out.append(f"{figures.tokens(message.cached_tokens)} cached")
-    return [" · ".join(out)] if out else []
+    return ["  ".join(out)] if out else []
 
 
 def _clip(words: str) -> str:
