@@ -116,6 +116,11 @@ class Blobs:
         finally:
             _discard(temporary)
 
+    def first_files(self) -> Iterator[Path]:
+        """The file of each blob; of a split model, the first part."""
+        for blob in self.root.glob("sha256-*"):
+            yield from (blob,) if blob.is_file() else sorted(blob.glob("model-00001-of-*.gguf"))
+
     def remove(self, path: Path) -> int:
         """Delete the blob that ``path`` is or lies in; the bytes that this freed (a hard link frees none)."""
         target = path if path.parent == self.root else path.parent

@@ -22,17 +22,17 @@ from localllm.core.control import ModelSummary
 from localllm.core.errors import (
     ChecksumMismatch,
     Conflict,
-    GGUFError,
     ModelAmbiguous,
     ModelNotFound,
     StoreCorrupt,
 )
 from localllm.core.facts import ModelFacts, facts_from_header
 from localllm.core.generation import Sampling
-from localllm.hub.blobs import Blobs, Progress, Staged, open_regular, sha256_of
+from localllm.hub.blobs import Blobs, Progress, Staged, sha256_of
+from localllm.hub.candidate import examine
 from localllm.hub.gguf_file import read_header
 from localllm.hub.manifest import FORMAT, FileEntry, Manifest, Manifests
-from localllm.hub.names import ModelName, base_of_file, near_names, parse_name, parse_shard, quant_of_file
+from localllm.hub.names import near_names, parse_name
 
 ImportMode = Literal["copy", "link", "reference"]
 
@@ -175,64 +175,59 @@ class Store:
 
         Raises NotFound, GGUFError, BadName, Conflict (the name is taken, no hard link), DiskFull or HubError.
         """
-        path = path.absolute()
-        with open_regular(path):
-            pass
-        facts = facts_from_header(read_header(path))
-        parts = _parts_of(path)
-        companion = mmproj or _projector_beside(path)
+        found = examine(path, projector=mmproj)
+        name = str(found.name(name))
+        _refuse_other(self._manifests.read(parse_name(name)), found.parts, mode)
         manifest = Manifest(
             format=FORMAT,
-            name=str(_name_for(path, facts, name)),
+            name=name,
             files=(),
-            quant=facts.quant or quant_of_file(path.name),
-            architecture=facts.architecture,
-            parameters=facts.parameters,
-            trained_context_length=facts.trained_context_length,
-            capabilities=_capabilities(facts, template=bool(chat_template), vision=companion is not None),
+            quant=found.quant,
+            architecture=found.facts.architecture,
+            parameters=found.facts.parameters,
+            trained_context_length=found.facts.trained_context_length,
+            capabilities=found.facts.capabilities,
             chat_template=chat_template,
             stop=tuple(stop),
             sampling=sampling or Sampling(),
-            licence=licence or facts.licence,
-            source=source or str(path),
+            licence=licence or found.facts.licence,
+            source=source or str(path.absolute()),
             added_at=time.time(),
         )
-        _refuse_other(self._manifests.read(parse_name(manifest.name)), manifest.name, parts, mode)
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (
-            self._taken(parts, mode, on_progress) as files,
-            self._taken([companion] if companion else [], mode, None) as projector,
+            self._taken(found.parts, mode, on_progress) as files,
+            self._taken((found.projector,) if found.projector else (), mode, None) as projector,
             self._lock,  # from adopting a blob to naming it in a manifest, no removal may think it unused
         ):
-            before = self._manifests.read(parse_name(manifest.name))
+            before = self._manifests.read(parse_name(name))
             if before is not None and before.files != files.entries:
                 raise _taken_by_another(before.name)
             manifest = msgspec.structs.replace(
                 _renewed(before, manifest),
                 files=files.adopt(),
-                mmproj=projector.adopt()[0] if companion else None,
+                mmproj=next(iter(projector.adopt()), None),
             )
             self._manifests.write(manifest)
         return self._model(manifest)
 
     def remove(self, name: str) -> int:
-        """Forget the model and delete what no other model needs; the bytes that this freed.
+        """Forget the model and delete what no model needs any more; the bytes that this freed.
 
-        Raises what ``get`` raises. Whether it is loaded is the caller's question.
+        What a kill in the middle of an import or removal left goes along, unless a manifest cannot be read: what that
+        one needs is not known. Raises what ``get`` raises. Whether the model is loaded is the caller's question.
         """
         model = self.get(name)
         with self._lock:
             manifest = self._manifests.read(parse_name(model.name))
             if manifest is None:
                 raise ModelNotFound(name)
+            own = set(self._blob_paths(manifest))
             self._manifests.delete(manifest)
-            others, _ = self._manifests.read_all()
-            kept = {path for other in others for path in self._blob_paths(other)}
-            freed = 0
-            for path in set(self._blob_paths(manifest)) - kept:
-                if path.exists():
-                    freed += self._blobs.remove(path)
-            return freed
+            others, problems = self._manifests.read_all()
+            needed = {path for other in others for path in self._blob_paths(other)}
+            candidates = own if problems else own | set(self._blobs.first_files())
+            return sum(self._blobs.remove(path) for path in candidates - needed if path.exists())
 
     def verify(self, name: str, on_progress: Progress | None = None) -> StoredModel:
         """Read the model's files again and compare them with what was stored.
@@ -323,7 +318,7 @@ class Store:
             architecture=manifest.architecture,
             parameters=manifest.parameters,
             trained_context_length=manifest.trained_context_length,
-            capabilities=manifest.capabilities,
+            capabilities=_capabilities(manifest),
             chat_template=manifest.chat_template,
             stop=manifest.stop,
             sampling=manifest.sampling,
@@ -334,6 +329,13 @@ class Store:
             mmproj_path=paths[-1] if manifest.mmproj else None,
             problem=_problem(manifest, paths),
         )
+
+
+def _capabilities(manifest: Manifest) -> tuple[str, ...]:
+    """What the file can do, and what it can with what came from outside: a chat template, a projector."""
+    came_along = {"chat": manifest.chat_template, "vision": manifest.mmproj}
+    added = (word for word, here in came_along.items() if here)
+    return tuple(dict.fromkeys((*manifest.capabilities, *added)))
 
 
 def _problem(manifest: Manifest, paths: Sequence[Path]) -> str | None:
@@ -348,27 +350,7 @@ def _problem(manifest: Manifest, paths: Sequence[Path]) -> str | None:
     return None
 
 
-def _parts_of(path: Path) -> Sequence[Path]:
-    shard = parse_shard(path.name)
-    if shard is None or shard.count == 1:
-        return [path]
-    parts = [path.with_name(shard.file_name(number)) for number in range(1, shard.count + 1)]
-    missing = [part.name for part in parts if not part.is_file()]
-    if missing:
-        raise GGUFError(
-            f"{path.name} is one of {shard.count} parts, and {', '.join(missing)} is missing beside it.",
-            hint="All parts must lie in one folder under their own names.",
-        )
-    return parts
-
-
-def _name_for(path: Path, facts: ModelFacts, asked: str | None) -> ModelName:
-    """The name asked for, or the file's; with the quantisation, which the header knows best."""
-    name = parse_name(asked) if asked else ModelName(base_of_file(path.name))
-    return name if name.tag else ModelName(name.base, facts.quant or quant_of_file(path.name))
-
-
-def _refuse_other(before: Manifest | None, name: str, parts: Sequence[Path], mode: ImportMode) -> None:
+def _refuse_other(before: Manifest | None, parts: Sequence[Path], mode: ImportMode) -> None:
     """Refuse a taken name before gigabytes are copied, where it is plain already that the files are not the same."""
     if before is None:
         return
@@ -397,22 +379,5 @@ def _renewed(before: Manifest | None, now: Manifest) -> Manifest:
         chat_template=now.chat_template or before.chat_template,
         stop=now.stop or before.stop,
         sampling=before.sampling if now.sampling == Sampling() else now.sampling,
-        capabilities=tuple(
-            dict.fromkeys((*now.capabilities, *(c for c in before.capabilities if c == "chat")))
-        ),
         added_at=before.added_at,
     )
-
-
-def _projector_beside(path: Path) -> Path | None:
-    """The vision projector that belongs to ``path``: the one mmproj file of a folder that holds one model only."""
-    neighbours = [file for file in path.parent.glob("*.gguf") if file.is_file()]
-    projectors = [file for file in neighbours if "mmproj" in file.name.lower()]
-    bases = {base_of_file(file.name) for file in neighbours if file not in projectors}
-    return projectors[0] if len(projectors) == 1 and len(bases) == 1 else None
-
-
-def _capabilities(facts: ModelFacts, *, template: bool, vision: bool) -> tuple[str, ...]:
-    """What the file can do, plus what comes with it from outside: a chat template, a projector."""
-    added = [word for word, here in (("chat", template), ("vision", vision)) if here]
-    return (*facts.capabilities, *(word for word in added if word not in facts.capabilities))

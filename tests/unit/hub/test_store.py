@@ -160,6 +160,26 @@ def test_two_names_share_a_blob_and_the_last_one_frees_it(store: Store, file: Pa
     assert blobs(store) == set()
 
 
+def test_a_removal_takes_along_what_a_kill_left_behind(store: Store, file: Path, tmp_path: Path) -> None:
+    store.import_file(file)
+    orphan = store.root / "blobs" / ("sha256-" + "0" * 64)
+    orphan.write_bytes(b"x" * 1000)
+    kept = store.import_file(write_tiny_gguf(tmp_path / "kept-F32.gguf", "llama", n_layer=2))
+    assert store.remove("tiny-llama") == file.stat().st_size + 1000
+    assert blobs(store) == {f"sha256-{kept.sha256}"}
+
+
+def test_while_a_manifest_cannot_be_read_nothing_but_the_models_own_files_goes(
+    store: Store, file: Path
+) -> None:
+    store.import_file(file)
+    orphan = store.root / "blobs" / ("sha256-" + "0" * 64)
+    orphan.write_bytes(b"perhaps the other one's")
+    (store.root / "manifests" / "broken.json").write_text("{")
+    store.remove("tiny-llama")
+    assert blobs(store) == {orphan.name}
+
+
 def test_a_reference_stays_where_it_is(store: Store, file: Path) -> None:
     model = store.import_file(file, mode="reference")
     assert model.path == file
