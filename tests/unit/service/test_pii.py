@@ -33,7 +33,7 @@ def test_recall_and_precision_on_the_made_up_texts() -> None:
         "Meet on 2026-11-30 at 10:15, or 30.11.2026, or 11/30/2026.",
         "Version 1.24.3 of 192.168.10.20, build 20261130.",
         "The card 4111 1111 1111 1112 has a wrong check digit.",
-        "DE89 3704 0044 0532 0131 00 is no IBAN.",
+        "DE89 5204 1144 2532 1131 00 is no IBAN.",
         "Order 123456 costs 1,234,567.89 and weighs 0.123456 t.",
         "ids: 000-12-3456, 666-12-3456, 900-12-3456",
         "@somebody said a@b and x @ y.com",
