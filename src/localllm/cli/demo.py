@@ -39,15 +39,31 @@ def command(prompt: str, once: bool, as_json: bool) -> int | None:
     if sys.stdin.isatty() and sys.stdout.isatty() and not once and not as_json:
         from localllm.cli.app import open_app
 
-        return open_app(here, model=DEMO_NAME)
+        url = call(here, lambda client: _load(client, DEMO_NAME))
+        left = open_app(here, model=DEMO_NAME)
+        _say_what_goes_on(url)
+        return left
     from localllm.cli.answer import sentence
 
     say(f"> {prompt}")
     answer, url = call(here, lambda client: _ask(client, DEMO_NAME, prompt, as_json))
     emit(Result("answer", answer, lambda: iter((sentence(answer.figures),))), as_json=as_json)
     if not as_json:
-        say(f"The service goes on: `localllm` opens its app, OpenAI clients find it at {url}/v1")
+        _say_what_goes_on(url)
     return None
+
+
+def _say_what_goes_on(url: str) -> None:
+    say(f"The service goes on. `localllm` opens the app, `localllm stop` ends it; OpenAI clients: {url}/v1")
+
+
+async def _load(client: Client, model: str) -> str:
+    """Load the model before the app opens, so that the first answer comes at once; where the service is."""
+    from localllm.cli.load import load_showing_progress
+    from localllm.core.control import LoadRequest
+
+    await load_showing_progress(client, LoadRequest(model=model))
+    return client.base_url
 
 
 async def _ask(client: Client, model: str, prompt: str, quiet: bool) -> tuple[Answer, str]:

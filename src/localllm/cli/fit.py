@@ -36,7 +36,7 @@ def command(
 ) -> None:
     """One row per quantisation of MODEL (a name in the store, or a GGUF file): what it takes and whether that is free.
 
-    → is what this machine should run, ● a file that is here. "of" is the memory that is free now.
+    ★ is what this machine should run, ● a file that is here. "of" is the memory that is free now.
 
     \b
     verdict  fits     all of it on the best device
@@ -119,7 +119,7 @@ def _lines(found: FitTable) -> Iterator[str]:
 def _row(row: FitRow) -> tuple[str | None, ...]:
     from localllm.core.units import format_bytes, format_context
 
-    marks = ("→" if row.recommended else "") + ("●" if row.here else "")
+    marks = ("★" if row.recommended else "") + ("●" if row.here else "")
     verdict = row.verdict.value
     if verdict == "partial" and row.gpu_layers is not None:
         verdict += f" {row.gpu_layers}/{row.total_layers}"

@@ -20,7 +20,7 @@ def test_the_table_of_a_file_marks_what_is_here_and_what_is_advised(
     assert main(["fit", file, "--context", "1k", "--simulate", "RTX 4090"]) == 0
     out = capsys.readouterr().out
     assert "GeForce RTX 4090, 1k of context, KV f16" in out
-    assert sum(line.startswith("→") for line in out.splitlines()) == 1
+    assert sum(line.startswith("★") for line in out.splitlines()) == 1
     assert sum("●" in line and "F32" in line for line in out.splitlines()) == 1
 
 
