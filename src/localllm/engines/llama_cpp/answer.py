@@ -197,6 +197,10 @@ class Answer:
         if self.finished is not None:
             if self._parser is not None:
                 found += self._label(self._parser.finish())
+            if self._logprobs and self.finished.stop_sequence is None:
+                # tokens that came to no text of their own, such as half a character
+                found.append(TextDelta("", self.choice, tuple(self._logprobs)))
+                self._logprobs.clear()
             reason = self.finished.reason
             if self._called_tool and reason is FinishReason.STOP:
                 self.finished = replace(self.finished, reason=FinishReason.TOOL_CALLS)

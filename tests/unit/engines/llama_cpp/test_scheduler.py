@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,7 +139,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("memory", KINDS)
-def test_many_at_once_say_what_each_says_alone(memory: dict[str, int]) -> None:
+def test_many_at_once_say_what_each_says_alone(memory: dict[str, Any]) -> None:
     bench = Bench(parallel=4, **memory)
     prompts = [prompt(seed, 5 + 17 * seed) for seed in range(9)]
     numbers = [bench.submit(p, 12 + index) for index, p in enumerate(prompts)]
@@ -164,7 +165,7 @@ def test_started_comes_once_and_first_then_progress_then_text() -> None:
 
 
 @pytest.mark.parametrize("memory", KINDS)
-def test_a_shared_prefix_is_computed_once(memory: dict[str, int]) -> None:
+def test_a_shared_prefix_is_computed_once(memory: dict[str, Any]) -> None:
     bench = Bench(parallel=8, sequences=10, **memory)
     shared = prompt(1, 300)
     tails = [[50 + index, *prompt(100 + index, 9)] for index in range(8)]
@@ -189,7 +190,7 @@ def test_a_prompt_seen_before_is_not_computed_again() -> None:
 
 
 @pytest.mark.parametrize("memory", KINDS)
-def test_a_conversation_goes_on_from_its_last_turn(memory: dict[str, int]) -> None:
+def test_a_conversation_goes_on_from_its_last_turn(memory: dict[str, Any]) -> None:
     bench = Bench(**memory)
     turn = prompt(1, 100)
     first = bench.submit(turn, 6)
@@ -305,7 +306,7 @@ def test_waiting_lifts_a_flex_request_over_newer_ones() -> None:
 
 
 @pytest.mark.parametrize("memory", KINDS)
-def test_flex_is_parked_for_others_and_loses_nothing(memory: dict[str, int]) -> None:
+def test_flex_is_parked_for_others_and_loses_nothing(memory: dict[str, Any]) -> None:
     bench = Bench(parallel=1, **memory)
     flex = bench.submit(prompt(1, 50), 20, tier=Tier.FLEX)
     for _ in range(8):
@@ -418,7 +419,7 @@ def test_logits_that_are_not_numbers_fail_one_request() -> None:
 
 
 @pytest.mark.parametrize("memory", KINDS[:2])
-def test_a_prediction_changes_the_steps_but_not_the_text(memory: dict[str, int]) -> None:
+def test_a_prediction_changes_the_steps_but_not_the_text(memory: dict[str, Any]) -> None:
     bench = Bench(**memory)
     expected = continuation(prompt(1, 30), 120)
     edited = [*expected[:40], 7, 7, *expected[40:80], *expected[83:]]
@@ -443,7 +444,7 @@ def test_a_useless_prediction_is_soon_given_up() -> None:
 
 @pytest.mark.parametrize("memory", KINDS)
 @pytest.mark.parametrize("seed", range(3))
-def test_500_random_requests_leave_nothing_behind(memory: dict[str, int], seed: int) -> None:
+def test_500_random_requests_leave_nothing_behind(memory: dict[str, Any], seed: int) -> None:
     source = random.Random(seed)
     bench = Bench(parallel=4, sequences=7, cells=1500, batch=128, **memory)
     stems = [prompt(1000 + index, source.randrange(5, 150)) for index in range(6)]
