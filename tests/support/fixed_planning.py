@@ -45,7 +45,12 @@ class FixedPlanning:
         return facts_from_header(read_header(model.path))
 
     async def plan(
-        self, model: StoredModel, request: LoadRequest, available_bytes: Mapping[str, int]
+        self,
+        model: StoredModel,
+        request: LoadRequest,
+        available_bytes: Mapping[str, int],
+        *,
+        embedding: bool = False,
     ) -> Planned:
         needed, available = self.sizes.get(model.name, 1), available_bytes["cpu"]
         self.budgets.append(available)
@@ -58,5 +63,6 @@ class FixedPlanning:
             model_path=str(model.path),
             context_length=request.context_length or self.context_length,
             parallel=request.parallel or self.parallel,
+            embedding=embedding,
         )
         return Planned(launch=launch, bytes_by_device={"cpu": needed})

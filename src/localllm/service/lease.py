@@ -47,9 +47,16 @@ class Leasing(Protocol):
     """The part of the manager that the pipeline needs."""
 
     def lease(
-        self, model: str, *, tier: Tier = Tier.DEFAULT, on_waiting: OnWaiting | None = None
+        self,
+        model: str,
+        *,
+        tier: Tier = Tier.DEFAULT,
+        embedding: bool = False,
+        on_waiting: OnWaiting | None = None,
     ) -> AbstractAsyncContextManager[Lease]:
         """Load ``model`` if needed, wait for a turn in its queue, and hold it while the context is open.
+
+        ``embedding`` asks for the model in a form that gives embeddings, which may be a second one beside the first.
 
         Raises:
             ModelNotFound, LoadFailed, Quarantined, DoesNotFit: the model cannot be had.

@@ -48,7 +48,12 @@ class MachinePlanner:
         return await asyncio.to_thread(self._read_facts, model)
 
     async def plan(
-        self, model: StoredModel, request: LoadRequest, available_bytes: Mapping[str, int]
+        self,
+        model: StoredModel,
+        request: LoadRequest,
+        available_bytes: Mapping[str, int],
+        *,
+        embedding: bool = False,
     ) -> Planned:
         facts = await self.facts(model)
         machine = await self._machine.get()
@@ -60,6 +65,7 @@ class MachinePlanner:
             gpu_layers=request.gpu_layers if request.gpu_layers is not None else settings.gpu_layers,
             threads=request.threads or settings.threads,
             available_bytes=dict(available_bytes),
+            embedding=embedding,
             force=request.force,
         )
         wish = await asyncio.to_thread(self._with_threads, wish, model, machine)

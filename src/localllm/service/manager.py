@@ -1,8 +1,7 @@
 """Which models are loaded: on demand, within the memory there is, restarted when they crash, unloaded when idle.
 
 Decisions are pure logic elsewhere (``states``, ``admission``, ``ledger``, ``engines/backoff``); this module gives them a
-clock, engines and a planner. Loads are planned one at a time, so that two never count the same free memory, but run
-side by side.
+clock and engines. Room in memory is made by ``room``; the life of one instance is in ``resident``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from msgspec.structs import replace
 from localllm.core.control import InstancePhase, InstanceState, LoadRequest
 from localllm.core.errors import (
     Cancelled,
-    DoesNotFit,
     EngineCrashed,
     EngineStalled,
     LoadFailed,
@@ -38,9 +36,10 @@ from localllm.service.admission import AdmissionQueue
 from localllm.service.background import Background
 from localllm.service.engine_choice import choose_engine
 from localllm.service.lease import Lease, OnWaiting
-from localllm.service.ledger import Candidate, Ledger
-from localllm.service.planning import Planned, Planning
+from localllm.service.ledger import Ledger
+from localllm.service.planning import Planning
 from localllm.service.resident import Resident, file_identity
+from localllm.service.room import Room
 
 log = logging.getLogger(__name__)
 
@@ -85,16 +84,15 @@ class Manager:
         self._configured_engine = configured_engine
         self._queue_limit = queue_limit
         self._keep_alive_s = keep_alive_s
-        self.max_loaded = max_loaded
         self.check_files_every_s = _CHECK_FILE_EVERY_S
         self._residents: dict[str, Resident] = {}
-        self._planning_turn = asyncio.Lock()
+        self.room = Room(self._residents.values, planning, self.ledger, max_loaded=max_loaded)
         self._closing = False
 
     # ------------------------------------------------------------ what is there
 
     def resolve(self, name: str) -> StoredModel:
-        """The stored model that ``name`` means; "" means the default one, else one that is loaded.
+        """The stored model that ``name`` means; "" means the default one, else one that is loaded, else the newest.
 
         Raises:
             ModelNotFound: with near names.
@@ -118,8 +116,7 @@ class Manager:
         return frozenset(r.name for r in self._residents.values() if r.instance is not None)
 
     def is_loaded(self, name: str) -> bool:
-        resident = self._residents.get(name)
-        return resident is not None and resident.instance is not None
+        return any(r.instance is not None for r in self._of(name))
 
     async def healthy(self, *, within_s: float = 5.0) -> tuple[str, ...]:
         """Names of the loaded models that answer a ping now: what ``/ready`` asks."""
@@ -141,11 +138,16 @@ class Manager:
 
     @asynccontextmanager
     async def lease(
-        self, model: str, *, tier: Tier = Tier.DEFAULT, on_waiting: OnWaiting | None = None
+        self,
+        model: str,
+        *,
+        tier: Tier = Tier.DEFAULT,
+        embedding: bool = False,
+        on_waiting: OnWaiting | None = None,
     ) -> AsyncIterator[Lease]:
         """See ``lease.Leasing``: loads on demand, waits in the model's queue, holds a place while open."""
         self._refuse_when_closing()
-        resident = self._resident(self.resolve(model))
+        resident = self._resident(self.resolve(model), embedding=embedding)
         began = time.monotonic()
         ticket = resident.enter(tier)
         resident.cancel_expiry()
@@ -209,23 +211,20 @@ class Manager:
         Raises:
             ModelNotFound: nothing of that name is loaded.
         """
-        resident = self._residents.get(self.resolve(name).name)
-        if resident is None or resident.slot.phase is None:
+        name = self.resolve(name).name
+        places = self._of(name)
+        if not places:
             raise ModelNotFound(name, hint=f"{name!r} is not loaded. See what is: localllm ps")
-        if resident.loading is not None:
-            await resident.cancel_load()
-        elif resident.slot.phase in (InstancePhase.CRASHED, InstancePhase.QUARANTINED):
-            resident.error = None
-            resident.backoff.reset()
-            resident.move(resident.slot.forget())
-        else:
-            await resident.unload(drain_s=0.0 if force else DRAIN_S)
-        resident.pinned = False
+        for resident in places:
+            if resident.loading is not None:
+                await resident.cancel_load()
+            elif resident.slot.phase in (InstancePhase.CRASHED, InstancePhase.QUARANTINED):
+                resident.forget()
+            else:
+                await resident.unload(drain_s=0.0 if force else DRAIN_S)
+            resident.pinned = False
         return InstanceState(
-            model=resident.name,
-            engine=resident.engine or "",
-            phase=InstancePhase.UNLOADING,
-            reason="unloaded",
+            model=name, engine=places[0].engine or "", phase=InstancePhase.UNLOADING, reason="unloaded"
         )
 
     def refuse_removal(self, name: str) -> None:
@@ -252,13 +251,13 @@ class Manager:
 
     async def _loaded(self, resident: Resident, request: LoadRequest, on_waiting: OnWaiting | None) -> None:
         """Return when a load has succeeded; join one that is under way, else start one."""
+        if resident.slot.phase in (InstancePhase.DRAINING, InstancePhase.UNLOADING):
+            await resident.gone.wait()
         if resident.slot.serving:
             return
         if on_waiting is not None:
             resident.listeners.append(on_waiting)
         try:
-            if resident.slot.phase in (InstancePhase.DRAINING, InstancePhase.UNLOADING):
-                await resident.gone.wait()
             if resident.loading is None:
                 self._start_load(resident, request)
             elif on_waiting is not None and resident.progress is not None:
@@ -288,6 +287,13 @@ class Manager:
             )
         if request.force:
             resident.backoff.reset()
+        now = time.monotonic()
+        if resident.backoff.given_up(now):
+            raise EngineCrashed(
+                f"The engine of {resident.name!r} crashed too often in a short time; it is left alone for now.",
+                hint=f"See why with: localllm logs. Try at once with: localllm load {resident.name} --force",
+                details={"retry_after_s": resident.backoff.wait_s(now)},
+            )
         resident.identity, resident.error = identity, None
         resident.move(slot.load(force=request.force))
         resident.loading = self._background.spawn(self._load(resident, request), name=f"load {resident.name}")
@@ -317,14 +323,7 @@ class Manager:
             )
 
     async def _wait_out_backoff(self, resident: Resident) -> None:
-        now = time.monotonic()
-        if resident.backoff.given_up(now):
-            raise EngineCrashed(
-                f"The engine of {resident.name!r} crashed too often in a short time; it is left alone for now.",
-                hint=f"See why with: localllm logs. Try at once with: localllm load {resident.name} --force",
-                details={"retry_after_s": resident.backoff.wait_s(now)},
-            )
-        pause = resident.backoff.wait_s(now)
+        pause = resident.backoff.wait_s(time.monotonic())
         if pause > 0:
             resident.report(LoadProgress("waiting to restart"))
             await asyncio.sleep(pause)
@@ -335,7 +334,7 @@ class Manager:
         )
         resident.engine = engine.name
         resident.report(LoadProgress("planning"))
-        planned = await self._reserve(resident, request)
+        resident.planned = planned = await self.room.reserve(resident, request)
         try:
             return await engine.load(planned.launch, resident.report)
         except OutOfMemory:
@@ -343,52 +342,11 @@ class Manager:
             if request.context_length is not None or smaller < _RETRY_CONTEXT_LENGTH:
                 raise
             log.warning("out of memory, one retry with less context", extra={"model": resident.name})
-            self.ledger.release(resident.name)
-            planned = await self._reserve(resident, replace(request, context_length=smaller))
-            return await engine.load(planned.launch, resident.report)
-
-    async def _reserve(self, resident: Resident, request: LoadRequest) -> Planned:
-        async with self._planning_turn:
-            planned = await self._make_room(resident, request)
-            self.ledger.reserve(resident.name, planned.bytes_by_device)
-            resident.planned = planned
-            return planned
-
-    # ------------------------------------------------------------ room for a load
-
-    async def _make_room(self, resident: Resident, request: LoadRequest) -> Planned:
-        """Plan within what is free, else with idle models evicted, else once busy ones have finished."""
-        others = [r for r in self.serving() if r is not resident and not r.pinned]
-        too_many = len(self.serving()) - (self.max_loaded - 1)
-        if too_many > 0:
-            for victim in sorted(others, key=lambda r: (r.in_use, r.last_used))[:too_many]:
-                await self._evict(victim, resident)
-                others.remove(victim)
-        headroom = self.ledger.headroom(await self.planning.devices())
-        try:
-            return await self.planning.plan(resident.model, request, _at_least_zero(headroom))
-        except DoesNotFit as error:
-            refusal = error
-        for pool in ([r for r in others if not r.in_use], others):
-            freed = self.ledger.freed_by(r.name for r in pool)
-            budget = {device: amount + freed.get(device, 0) for device, amount in headroom.items()}
-            try:
-                planned = await self.planning.plan(resident.model, request, _at_least_zero(budget))
-            except DoesNotFit:
-                continue
-            victims = self.ledger.to_evict(
-                planned.bytes_by_device, headroom, [Candidate(r.name, r.last_used) for r in pool]
+            self.ledger.release(resident.key)
+            resident.planned = planned = await self.room.reserve(
+                resident, replace(request, context_length=smaller)
             )
-            if victims is not None:
-                for name in victims:
-                    await self._evict(self._residents[name], resident)
-                return planned
-        raise refusal
-
-    async def _evict(self, victim: Resident, newcomer: Resident) -> None:
-        log.info("evicting a model", extra={"model": victim.name, "for_model": newcomer.name})
-        if victim.slot.serving:
-            await victim.unload(drain_s=None)
+            return await engine.load(planned.launch, resident.report)
 
     async def _reload_if_changed(self, resident: Resident) -> None:
         """A file that is not the one that was loaded is loaded anew; one that is gone is an error."""
@@ -410,33 +368,47 @@ class Manager:
 
     # ------------------------------------------------------------ small things
 
-    def _resident(self, model: StoredModel) -> Resident:
+    def _resident(self, model: StoredModel, *, embedding: bool = False) -> Resident:
+        """The model's place; a second one for embeddings, when it answers in a form that cannot give them."""
         resident = self._residents.get(model.name)
         if resident is None:
-            resident = Resident(
-                model=model,
-                queue=AdmissionQueue(limit=self._queue_limit),
-                ledger=self.ledger,
-                background=self._background,
-                on_change=self.on_change,
-                keep_alive_s=self._keep_alive_s,
-            )
-            resident.move(resident.slot)
-            self._residents[model.name] = resident
+            resident = self._residents[model.name] = self._new_resident(model)
+        if not embedding or resident.gives_embeddings():
+            return resident
+        key = f"{model.name} (embeddings)"
+        if key not in self._residents:
+            self._residents[key] = self._new_resident(model, embedding=True)
+        return self._residents[key]
+
+    def _new_resident(self, model: StoredModel, *, embedding: bool = False) -> Resident:
+        resident = Resident(
+            model=model,
+            embedding=embedding,
+            queue=AdmissionQueue(limit=self._queue_limit),
+            ledger=self.ledger,
+            background=self._background,
+            on_change=self.on_change,
+            on_move=self.room.moved,
+            keep_alive_s=self._keep_alive_s,
+        )
+        resident.move(resident.slot)
         return resident
 
+    def _of(self, name: str) -> tuple[Resident, ...]:
+        """Every place of one model that is not empty."""
+        return tuple(r for r in self._residents.values() if r.name == name and r.slot.phase is not None)
+
     def _unnamed(self) -> str:
+        """The model that is meant when none is named: the default, else the one used last, else the newest."""
         if self.default_model:
             return self.default_model
         serving = sorted(self.serving(), key=lambda r: r.last_used)
         if serving:
             return serving[-1].name
         models = self.source.list()
-        if len(models) == 1:
-            return models[0].name
-        raise ModelNotFound(
-            "", near=[m.name for m in models[:3]], hint="Name a model, or set models.default."
-        )
+        if models:
+            return max(models, key=lambda model: model.added_at).name
+        raise ModelNotFound("", hint="No model is here yet. Import one: localllm import FILE.gguf")
 
     def _refuse_when_closing(self) -> None:
         if self._closing:
@@ -456,7 +428,3 @@ def _asks_for_another_form(request: LoadRequest, resident: Resident) -> bool:
         (request.threads, launch.threads if launch else None),
     ]
     return any(wish is not None and wish != present for wish, present in wishes)
-
-
-def _at_least_zero(amounts: Mapping[str, int]) -> dict[str, int]:
-    return {device: max(0, amount) for device, amount in amounts.items()}

@@ -139,7 +139,7 @@ class Pipeline:
         """
         account = _Account(call, self.activity)
         try:
-            async with self.models.lease(call.model, on_waiting=account.waiting) as lease:
+            async with self.models.lease(call.model, embedding=True, on_waiting=account.waiting) as lease:
                 account.admitted(lease)
                 _require(lease, Capability.EMBEDDING, "model")
                 account.running.phase = RequestPhase.PREFILL

@@ -34,9 +34,14 @@ class Planning(Protocol):
         ...
 
     async def plan(
-        self, model: StoredModel, request: LoadRequest, available_bytes: Mapping[str, int]
+        self,
+        model: StoredModel,
+        request: LoadRequest,
+        available_bytes: Mapping[str, int],
+        *,
+        embedding: bool = False,
     ) -> Planned:
-        """Decide how to load ``model`` within ``available_bytes`` per device.
+        """Decide how to load ``model`` within ``available_bytes`` per device, to answer or for embeddings.
 
         Raises:
             DoesNotFit: not even the smallest form of it fits.

@@ -64,7 +64,9 @@ class Resident:
     ledger: Ledger
     background: Background
     on_change: Callable[[], None]
+    on_move: Callable[[], None]
     keep_alive_s: float | None
+    embedding: bool = False
     slot: Slot = field(default_factory=Slot)
     backoff: Backoff = field(default_factory=Backoff)
     instance: Instance | None = None
@@ -91,6 +93,16 @@ class Resident:
         return self.model.name
 
     @property
+    def key(self) -> str:
+        """Its name in the books; a model that answers and one that embeds are two places."""
+        return f"{self.name} (embeddings)" if self.embedding else self.name
+
+    def gives_embeddings(self) -> bool:
+        if self.instance is not None:
+            return Capability.EMBEDDING in self.instance.info.capabilities
+        return self.embedding or self.model.capabilities == ("embedding",)
+
+    @property
     def in_use(self) -> bool:
         return self.slot.running > 0 or self.queue.waiting > 0
 
@@ -99,6 +111,7 @@ class Resident:
         self.slot = slot
         (self.gone.set if slot.phase in _NOT_LOADED else self.gone.clear)()
         (self.idle.set if slot.running == 0 else self.idle.clear)()
+        self.on_move()
         self.on_change()
 
     def report(self, progress: LoadProgress) -> None:
@@ -180,7 +193,7 @@ class Resident:
         self.loaded_at = self.last_used_at = time.time()
         self.last_used = time.monotonic()
         self.move(self.slot.loaded())
-        self.ledger.settle(self.name)
+        self.ledger.settle(self.key)
         instance.exited.add_done_callback(partial(self._instance_exited, instance))
         self._open_queue(instance)
         self.expect_expiry()
@@ -189,7 +202,7 @@ class Resident:
         """A load has ended without an instance: remember why, and whether the engine died of it."""
         crashed = _is_crash(error)
         self.error, self.progress, self.loading = error, None, None
-        self.ledger.release(self.name)
+        self.ledger.release(self.key)
         if crashed:
             self.backoff.crashed(time.monotonic())
         self.move(self.slot.load_failed(crashed=crashed))
@@ -260,10 +273,16 @@ class Resident:
         """The instance is gone; whoever waits for a turn has to see to a new one."""
         self.cancel_expiry()
         self.instance = self.planned = self.stats = self.loaded_at = None
-        self.ledger.release(self.name)
+        self.ledger.release(self.key)
         self.queue.capacity = 0
         self.move(slot)
         self._call_off_turns()
+
+    def forget(self) -> None:
+        """Clear away a crash and its history; the model may be loaded again at once."""
+        self.error = None
+        self.backoff.reset()
+        self.move(self.slot.forget())
 
     # ------------------------------------------------------------ keep-alive
 
@@ -309,17 +328,30 @@ class Resident:
             kv_total_tokens=stats.kv_total_tokens if stats else None,
             tokens_per_second=tokens_per_second,
             planned_bytes=sum(planned.bytes_by_device.values()) if planned else None,
-            measured_bytes=stats.resident_bytes if stats else None,
+            measured_bytes=self._measured_bytes(),
             gpu_layers=info.gpu_layers if info else None,
             total_layers=info.total_layers if info else None,
             pinned=self.pinned,
             loaded_at=self.loaded_at,
             last_used_at=self.last_used_at,
             pid=info.pid if info else None,
-            reason=self.engine_reason,
+            reason=self._reason(),
             error_code=self.error.code if self.error else None,
             error=self.error.message if self.error else None,
         )
+
+    def _measured_bytes(self) -> int | None:
+        """What the engine's process holds, else the buffers that it said it made."""
+        if self.stats is not None and self.stats.resident_bytes is not None:
+            return self.stats.resident_bytes
+        buffers = self.instance.info.buffers if self.instance else ()
+        return sum(buffer.bytes for buffer in buffers) or None
+
+    def _reason(self) -> str | None:
+        """Why this engine, and what the planner thought."""
+        parts = [self.engine_reason, "for embeddings" if self.embedding else None]
+        parts.append(self.planned.reason if self.planned else None)
+        return "; ".join(part for part in parts if part) or None
 
 
 _NOT_LOADED = (None, InstancePhase.CRASHED, InstancePhase.QUARANTINED)

@@ -26,6 +26,7 @@ from localllm.core.errors import (
     ShuttingDown,
 )
 from localllm.core.generation import Event
+from localllm.engines.backoff import Backoff
 from localllm.engines.base import Capability, LoadProgress
 from localllm.service.lease import Waiting
 from localllm.service.pipeline import Call
@@ -312,6 +313,44 @@ async def test_a_pinned_model_is_never_evicted(parts: Parts) -> None:
     assert phase(parts, "a") is InstancePhase.READY
 
 
+async def test_a_load_waits_for_another_that_took_the_memory_first(parts: Parts) -> None:
+    parts.planning.total_bytes = 10
+    parts.planning.sizes = {"a": 6, "b": 6}
+    parts.engine.load_gate = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(parts.ask("hi", model="a"))
+        await until(lambda: len(parts.engine.loads) == 1)
+        second = group.create_task(parts.ask("hi", model="b"))
+        await until(lambda: phase(parts, "b") is InstancePhase.LOADING)
+        parts.engine.load_gate.set()
+    assert first.result() and second.result()
+
+
+async def test_pressure_unloads_the_idle_model_used_least_recently(parts: Parts) -> None:
+    await parts.ask("hi", model="a")
+    await parts.ask("hi", model="b")
+    await parts.manager.load(LoadRequest(model="b", pin=True))
+    assert await parts.manager.room.relieve() == "a"
+    assert await parts.manager.room.relieve() is None
+    assert parts.manager.loaded() == {"b"}
+
+
+async def test_an_engine_that_keeps_crashing_is_left_alone(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Backoff, "wait_s", lambda self, now_s: 0.0)
+    parts.engine.when("boom", Text("x"), Crash())
+    for _ in range(5):
+        await _error_of(parts.ask("boom"))
+    crashes = len(parts.engine.loads)
+    with pytest.raises(EngineCrashed, match="too often"):
+        await parts.ask("hi")
+    assert len(parts.engine.loads) == crashes
+
+    await parts.manager.load(LoadRequest(model="a", force=True))
+    assert await parts.ask("hi")
+
+
 async def test_swapping_under_load_loses_and_misroutes_nothing(parts: Parts) -> None:
     parts.planning.total_bytes = 10
     parts.planning.sizes = {"a": 6, "b": 6}
@@ -336,7 +375,7 @@ async def test_swapping_under_load_loses_and_misroutes_nothing(parts: Parts) -> 
 
 
 async def test_no_more_models_than_allowed_stay_loaded(parts: Parts) -> None:
-    parts.manager.max_loaded = 1
+    parts.manager.room.max_loaded = 1
     await parts.ask("hi", model="a")
     await parts.ask("hi", model="b")
 

@@ -169,10 +169,20 @@ async def test_embedding_is_accounted_for_like_generation(parts: Parts, notes: N
     assert len(result.vectors) == 1
     assert notes.last.prompt_tokens == result.prompt_tokens
 
+
+async def test_a_model_that_answers_gets_a_second_form_for_embeddings(parts: Parts, notes: Notes) -> None:
     parts.engine.capabilities -= {Capability.EMBEDDING}
-    await parts.manager.unload("a")
+    await parts.ask("hi")
+    call = EmbedCall(id="e", endpoint="embeddings", model="a", inputs=["x"])
     with pytest.raises(Unsupported):
-        await parts.pipeline.embed(EmbedCall(id="e", endpoint="embeddings", model="a", inputs=["x"]))
+        await parts.pipeline.embed(call)  # this engine cannot embed in any form
+    assert [plan.embedding for plan in parts.engine.loads] == [False, True]
+
+    parts.engine.capabilities |= {Capability.EMBEDDING}
+    await parts.manager.unload("a")
+    await parts.ask("hi")
+    await parts.pipeline.embed(call)
+    assert len(parts.manager.states()) == 1  # it can do both
 
 
 async def test_tokens_go_there_and_back(parts: Parts) -> None:
