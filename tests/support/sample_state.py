@@ -342,7 +342,7 @@ def history(seconds: float) -> History:
             Series(name="ttft_ms", unit="ms", values=tuple(180 + 80 * abs(w) for w in wave)),
             Series(name="tpot_ms", unit="ms", values=tuple(24 + 6 * w for w in wave)),
             Series(
-                name="memory_used_bytes:cuda:0",
+                name="cuda:0:memory_used_bytes",
                 unit="bytes",
                 values=tuple((3.2 if i < 60 else 5.1) * GIB for i in range(count)),
             ),

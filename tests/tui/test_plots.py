@@ -65,3 +65,9 @@ def test_sparks_have_one_cell_each(ascii_only: bool) -> None:
     assert len(drawn) == 3
     assert drawn[0] == " "
     assert drawn[1] != drawn[2]
+
+
+def test_a_young_service_fills_only_its_part_of_the_window() -> None:
+    assert plots.over_time([91.0, 100.0], [4.0, 2.0], 40.0, 4) == [None, None, None, 3.0]
+    assert plots.over_time([60.0, 75.0, 100.0], [9.0, 1.0, 2.0], 40.0, 4) == [None, 1.0, None, 2.0]
+    assert plots.over_time([], [], 40.0, 2) == [None, None]

@@ -19,7 +19,7 @@ from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
 from localllm.core.control import State
-from localllm.core.errors import LocalLLMError
+from localllm.core.errors import LocalLLMError, NotRunning
 from localllm.tui import themes
 from localllm.tui.actions import ACTIONS, Scope
 from localllm.tui.screens.frame import FrameScreen
@@ -89,7 +89,7 @@ class LocalLLMApp(App[None]):
         """Keep ``state`` up to date for as long as the app runs; reconnect when the line is lost."""
         failures = 0
         while True:
-            trouble = "it closed the line"
+            trouble, asked = "The service closed the line.", self.session.start_service
             try:
                 async for event in self.session.events():
                     failures = 0
@@ -101,7 +101,12 @@ class LocalLLMApp(App[None]):
                         else known.with_delta(event, now)
                     )
             except LocalLLMError as error:
-                trouble = " ".join(filter(None, (clean_error(error).message, error.hint)))
+                trouble = clean_error(error).message
+                if not isinstance(error, NotRunning):
+                    trouble = f"{trouble} {error.hint or ''}"
+                elif asked:
+                    # it did not come up: its last words are in the hint
+                    self.show_error(error)
             self.state = self.state.with_loss(trouble)
             await self._pause(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
             failures += 1

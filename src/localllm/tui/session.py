@@ -52,8 +52,8 @@ class Session:
 
     async def events(self) -> AsyncIterator[State | StateDelta]:
         """Connect, and follow the service until it is gone; then the connection is gone too."""
-        self._backend = await self.connect(start=self.start_service)
-        self.start_service = False
+        start, self.start_service = self.start_service, False
+        self._backend = await self.connect(start=start)
         try:
             async for event in self._backend.events():
                 yield clean(event)

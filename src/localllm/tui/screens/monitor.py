@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from textual import work
@@ -10,7 +11,8 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.timer import Timer
 
-from localllm.core.control import History, Series
+from localllm.core.control import History
+from localllm.core.machine import DeviceKind
 from localllm.tui import figures, plots
 from localllm.tui.actions import Scope, bindings
 from localllm.tui.screens.frame import FrameScreen
@@ -30,6 +32,9 @@ from localllm.tui.widgets.plot import Plot
 
 # (seconds shown, seconds between two readings): a new column of the plot is due about then
 WINDOWS = ((300.0, 2.0), (3600.0, 20.0))
+# As many as the widest plot has columns of dots, so that no reading is drawn twice.
+STEPS = 150
+MEMORY = "memory_used_bytes"
 WINDOW_NAMES = ("5 min", "1 h")
 
 
@@ -69,7 +74,7 @@ class MonitorScreen(FrameScreen):
         service = state.service
         if service is None:
             return
-        gpus_first = sorted(service.devices, key=lambda d: d.kind.value != "gpu")
+        gpus_first = sorted(service.devices, key=lambda d: d.kind is not DeviceKind.GPU)
         self.query_one("#device-lines", Lines).show([device_row(d) for d in gpus_first])
         self.query_one("#engine-lines", Lines).show([engine_row(i) for i in service.instances])
         self.query_one("#request-lines", Lines).show([request_row(r, state.at) for r in service.requests])
@@ -107,10 +112,11 @@ class MonitorScreen(FrameScreen):
     def _draw_plots(self) -> None:
         if self._history is None:
             return
-        series = {s.name: s for s in self._history.series}
+        history, seconds = self._history, WINDOWS[self._window][0]
+        series = {s.name: plots.over_time(history.times, s.values, seconds, STEPS) for s in history.series}
         span = WINDOW_NAMES[self._window]
         for plot_id, name in (("speed", "tokens_per_second"), ("ttft", "ttft_ms"), ("tpot", "tpot_ms")):
-            values = series[name].values if name in series else ()
+            values = series.get(name, [])
             in_ms = name.endswith("_ms")
             newest = next((v for v in reversed(values) if v is not None), None)
             self.query_one(f"#plot-{plot_id}", Plot).show(
@@ -119,13 +125,15 @@ class MonitorScreen(FrameScreen):
                 scale=f"{_scale(plots.ceiling(values), in_ms=in_ms)} · {span}",
                 ascii_only=self._ascii,
             )
-        self._draw_memory(_memory_series(self._history), span)
+        self._draw_memory(series, span)
 
-    def _draw_memory(self, series: Series | None, span: str) -> None:
+    def _draw_memory(self, series: Mapping[str, list[float | None]], span: str) -> None:
+        """The memory that matters most: the first GPU's, else the machine's."""
         devices = self.state.service.devices if self.state.service else ()
-        values = series.values if series else ()
-        of = next((d for d in devices if series and series.name.endswith(d.id)), None)
-        total = of.memory_total_bytes if of else None
+        ranked = sorted(devices, key=lambda d: d.kind is not DeviceKind.GPU)
+        device = next((d for d in ranked if f"{d.id}:{MEMORY}" in series), None)
+        values = series[f"{device.id}:{MEMORY}"] if device else []
+        total = device.memory_total_bytes if device else None
         used = next((int(v) for v in reversed(values) if v is not None), None)
         self.query_one("#plot-memory", Plot).show(
             values,
@@ -144,12 +152,6 @@ class MonitorScreen(FrameScreen):
     def action_plots(self) -> None:
         self._ascii = not self._ascii
         self._draw_plots()
-
-
-def _memory_series(history: History) -> Series | None:
-    """The memory that matters most: the first GPU's, else the machine's."""
-    found = [s for s in history.series if s.unit == "bytes"]
-    return next((s for s in found if not s.name.endswith("cpu")), found[0] if found else None)
 
 
 def _scale(top: float, *, in_ms: bool) -> str:

@@ -190,8 +190,9 @@ class SettingsScreen(FrameScreen):
         if report is None:
             area.update(text(("The doctor did not answer.", "$error")))
             return
+        widest = max((len(check.name) for check in report.checks), default=0)
         ranked = sorted(report.checks, key=lambda c: ("failed", "warning", "ok").index(c.state))
-        area.update(Content("\n").join([check_lines(check) for check in ranked]))
+        area.update(Content("\n").join([check_lines(check, widest) for check in ranked]))
 
     def _list_themes(self) -> None:
         themes = self.query_one("#themes", OptionList)
@@ -263,7 +264,7 @@ def meaning(entry: ConfigEntry) -> Content:
     return Content("\n").join(lines)
 
 
-def check_lines(check: Check) -> Content:
-    """One check and, indented under it, what to do."""
-    line = text(_STATE[check.state], f" {check.name.ljust(12)} ", check.message)
-    return line + text((f"\n   {' ' * 12}{check.hint}", "$quiet")) if check.hint else line
+def check_lines(check: Check, widest: int) -> Content:
+    """One check and, indented under it, what to do; ``widest`` is the longest name in the report."""
+    line = text(_STATE[check.state], f" {check.name.ljust(widest)}  ", check.message)
+    return line + text((f"\n{' ' * (widest + 4)}{check.hint}", "$quiet")) if check.hint else line

@@ -30,7 +30,7 @@ class Banner(Line):
 
     def _worst(self, state: AppState) -> tuple[str | None, str]:
         if state.link is Link.LOST:
-            return "error", f"{state.trouble or 'The line is gone.'}  Trying again; S starts the service"
+            return "error", f"{state.trouble or 'The line is gone.'}  Trying again; S starts it."
         notices = state.service.notices if state.service else ()
         worst = max(notices, key=lambda n: (_RANK[n.level], n.since), default=None)
         if worst is None or worst.level == "info":
