@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     "overrides",
     multiple=True,
     metavar="DEVICE.FIELD=VALUE",
-    help="Believe this instead, here and now: cuda0.free_bytes=20GiB; repeatable.",
+    help="Believe this instead, this once: cuda0.free_bytes=20GiB; repeatable. For good: hardware.overrides.",
 )
 @click.option("--devices", is_flag=True, help="List the devices that --simulate knows.")
 @json_option
@@ -61,14 +61,17 @@ def command(
 
         machine = simulated(simulate)
     else:
-        machine = _detect(_parsed(overrides), save, replay)
+        machine = _detect(overrides, save, replay)
     emit(Result("hardware", machine, lambda: _lines(machine, explain)), as_json=as_json)
 
 
-def _detect(overrides: dict[str, str], save: Path | None, replay: Path | None) -> Machine:
+def _detect(typed: tuple[str, ...], save: Path | None, replay: Path | None) -> Machine:
+    """This machine, or the one in ``replay``; what was typed beats what is set, which beats what is found."""
     from localllm.hardware.asking import load_answers, save_answers
     from localllm.hardware.detect import detect_with_answers
+    from localllm.hardware.overrides import parse_overrides
 
+    overrides = {**local_overrides(), **parse_overrides(typed)}
     raw = load_answers(replay) if replay is not None else None
     detection = detect_with_answers(overrides=overrides, raw=raw)
     if save is not None:
@@ -77,14 +80,14 @@ def _detect(overrides: dict[str, str], save: Path | None, replay: Path | None) -
     return detection.machine
 
 
-def _parsed(overrides: tuple[str, ...]) -> dict[str, str]:
-    parsed: dict[str, str] = {}
-    for text in overrides:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise click.BadParameter(f"{text!r} is not DEVICE.FIELD=VALUE.", param_hint="--set")
-        parsed[key.strip()] = value.strip()
-    return parsed
+def local_overrides() -> dict[str, str]:
+    """``hardware.overrides`` of this machine's settings. Raises HardwareError for one that cannot be read."""
+    from localllm.hardware.overrides import parse_overrides
+    from localllm.settings.load import load_settings
+    from localllm.settings.paths import resolve_paths
+
+    settings = load_settings(resolve_paths(), tolerant=True).settings
+    return parse_overrides(settings.hardware.overrides)
 
 
 def _lines(machine: Machine, explained: bool) -> Iterator[str]:

@@ -108,6 +108,15 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = 60.0
 
 
+class HardwareSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    overrides: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Figures believed over what is detected, each DEVICE.FIELD=VALUE: cuda0.free_bytes=20GiB"
+        ),
+    ] = ()
+
+
 class UiSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     theme: Annotated[str, Meta(description="Theme of the terminal app")] = "localllm-dark"
     low_bandwidth: Annotated[
@@ -132,5 +141,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     server: ServerSettings = ServerSettings()
     models: ModelSettings = ModelSettings()
     engine: EngineSettings = EngineSettings()
+    hardware: HardwareSettings = HardwareSettings()
     ui: UiSettings = UiSettings()
     log: LogSettings = LogSettings()

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import structs
 
+from localllm.core.errors import HardwareError
 from localllm.core.machine import Device, Machine
 from localllm.core.units import parse_bytes
 from localllm.hardware.evidence import overrule
 
 SOURCE = "override"
 FIELDS = ("total_bytes", "free_bytes", "margin_bytes", "bandwidth_gb_per_s", "cores", "name")
+
+
+def parse_overrides(texts: Iterable[str]) -> dict[str, str]:
+    """``("cuda0.free_bytes=20GiB",)`` → ``{"cuda0.free_bytes": "20GiB"}``; the last one of a key counts.
+
+    Raises:
+        HardwareError: a text is not DEVICE.FIELD=VALUE.
+    """
+    parsed: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise HardwareError(f"{text!r} is not DEVICE.FIELD=VALUE.", hint="Like cuda0.free_bytes=20GiB")
+        parsed[key.strip()] = value.strip()
+    return parsed
 
 
 def apply_overrides(machine: Machine, overrides: Mapping[str, str]) -> Machine:

@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from localllm._version import __version__
@@ -24,7 +25,8 @@ from localllm.core.machine import Machine
 from localllm.engines.base import Engine
 from localllm.engines.reaper import Reaper
 from localllm.engines.tuning import TuningFile
-from localllm.hardware.detect import detect
+from localllm.hardware.detect import detect as detect_here
+from localllm.hardware.overrides import parse_overrides
 from localllm.hardware.sampler import Sampler
 from localllm.hub.store import Store
 from localllm.service.activity import Activity
@@ -50,6 +52,7 @@ from localllm.service.sampler import ServiceSampler
 from localllm.service.schema import schema
 from localllm.service.shutdown import Shutdown
 from localllm.service.tasks import Tasks
+from localllm.service.watchdog import Watchdog
 from localllm.settings.identity import ensure_admin_key, read_identity, remove_identity, write_identity
 from localllm.settings.load import LoadedSettings
 from localllm.settings.paths import Paths
@@ -113,7 +116,7 @@ async def open_runtime(
     port: int = 0,
     engines: Mapping[str, Engine] | None = None,
     planning: Planning | None = None,
-    detect: Callable[[], Machine] = detect,
+    detect: Callable[[], Machine] | None = None,
     status_of: Callable[[LocalLLMError], int] = lambda error: 500,
 ) -> AsyncIterator[Runtime]:
     """Start every part, and stop it again on the way out. ``host`` and ``port`` are where the port is bound already.
@@ -152,7 +155,8 @@ async def open_runtime(
         background = await stack.enter_async_context(Background())
         store = Store(_store_dir(paths, settings))
         catalogue = Catalogue(store)
-        machine = MachineReadings(detect)
+        overrides = parse_overrides(settings.hardware.overrides)
+        machine = MachineReadings(detect or partial(detect_here, overrides=overrides))
         planning = planning if planning is not None else _planner(paths, settings, machine)
         engines = engines if engines is not None else _engines(paths, settings, reaper)
         for engine in engines.values():
@@ -169,6 +173,7 @@ async def open_runtime(
             queue_limit=settings.server.queue_limit,
             keep_alive_s=settings.models.keep_alive_seconds,
             max_loaded=settings.models.max_loaded,
+            notices=notices,
             on_change=touch.later(Section.INSTANCES, Section.MODELS),
         )
         stack.push_async_callback(manager.close)
@@ -223,6 +228,7 @@ async def open_runtime(
         )
         hub.on_watchers = sampler.hurry
         background.spawn(sampler.run(), name="sampler")
+        background.spawn(Watchdog(manager, notices).run(), name="watchdog")
 
         write_identity(paths, identity)
         stack.callback(remove_identity, paths)

@@ -32,7 +32,7 @@ def test_explain_names_sources_and_an_override_wins(capsys: pytest.CaptureFixtur
     out = capsys.readouterr().out
     assert "3.0 GiB free" in out
     assert "* override" in out
-    assert main(["hw", "--set", "nonsense"]) == 2
+    assert main(["hw", "--set", "nonsense"]) == 1
     assert "DEVICE.FIELD=VALUE" in capsys.readouterr().err
 
 
@@ -44,3 +44,11 @@ def test_answers_are_saved_and_replayed(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["hw", "--replay", str(file)]) == 0
     assert capsys.readouterr().out.splitlines()[2] == first.out.splitlines()[2]
     assert main(["hw", "--replay", str(tmp_path / "absent.json")]) == 1
+
+
+def test_an_override_can_be_set_for_good(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "set", "hardware.overrides", "cpu.free_bytes=3GiB"]) == 0
+    assert main(["hw"]) == 0
+    assert "3.0 GiB free" in capsys.readouterr().out
+    assert main(["hw", "--set", "cpu.free_bytes=5GiB"]) == 0
+    assert "5.0 GiB free" in capsys.readouterr().out

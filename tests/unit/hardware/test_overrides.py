@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from localllm.core.errors import HardwareError
 from localllm.core.units import GIB
+from localllm.hardware.overrides import parse_overrides
 from tests.support import machines
 from tests.support.machines import device
 
@@ -46,3 +48,16 @@ def test_what_cannot_be_applied_is_a_problem_and_changes_nothing(key: str, value
     reading = machines.machine("rtx4090_desktop", **{key: value})
     assert any(words in problem for problem in reading.problems)
     assert reading.devices == plain.devices
+
+
+def test_overrides_are_read_from_texts_and_the_last_one_counts() -> None:
+    assert parse_overrides(("cuda0.free_bytes = 20GiB", "cpu.name=x=y", "cuda0.free_bytes=1GiB")) == {
+        "cuda0.free_bytes": "1GiB",
+        "cpu.name": "x=y",
+    }
+
+
+@pytest.mark.parametrize("text", ["", "cuda0.free_bytes", "=1", "cpu.name= "])
+def test_what_is_no_override_is_refused(text: str) -> None:
+    with pytest.raises(HardwareError, match="DEVICE.FIELD=VALUE"):
+        parse_overrides([text])
