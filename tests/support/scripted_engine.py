@@ -243,7 +243,7 @@ class ScriptedInstance(Instance):
         before, steps = split_at_start(script)
         for step in before:
             if isinstance(step, Prefill):
-                yield Progress(step.processed, started.prompt_tokens)
+                yield Progress(step.processed, usage.prompt_tokens)
             else:
                 await self._control(step)
         await self._breathe()
@@ -251,7 +251,7 @@ class ScriptedInstance(Instance):
         completion = reasoning = 0
         for index in range(request.n):
             choice = _Choice(index, room, StopFilter((*request.stop, *self.plan.stop)))
-            async for event in self._choice(choice, steps, request.logprobs):
+            async for event in self._choice(choice, steps, request):
                 yield event
             completion += choice.tokens
             reasoning += choice.reasoning_tokens
@@ -270,7 +270,7 @@ class ScriptedInstance(Instance):
         )
 
     async def _choice(
-        self, choice: _Choice, steps: Sequence[Step], logprobs: int | None
+        self, choice: _Choice, steps: Sequence[Step], request: GenerationRequest
     ) -> AsyncIterator[Event]:
         for step in steps:
             if isinstance(step, End):
@@ -278,7 +278,7 @@ class ScriptedInstance(Instance):
             elif isinstance(step, Wait | Hang | Crash | Fail):
                 await self._control(step)
             else:
-                for event in self._speak(choice, step, logprobs):
+                for event in self._speak(choice, step, request):
                     await self._breathe()
                     yield event
             if choice.finished is not None:
@@ -289,17 +289,17 @@ class ScriptedInstance(Instance):
         reason = FinishReason.TOOL_CALLS if choice.tool_calls else FinishReason.STOP
         yield choice.finished or Finished(reason, choice.index)
 
-    def _speak(self, choice: _Choice, step: Step, logprobs: int | None) -> Iterator[Event]:
+    def _speak(self, choice: _Choice, step: Step, request: GenerationRequest) -> Iterator[Event]:
         match step:
             case Text(text):
                 for word in WORD.findall(text):
-                    yield from self._token(choice, word.encode(), logprobs)
+                    yield from self._token(choice, word.encode(), request)
             case Raw(chunks):
                 for chunk in chunks:
-                    yield from self._token(choice, chunk, logprobs)
+                    yield from self._token(choice, chunk, request)
             case Flood(tokens, word):
                 for _ in range(tokens):
-                    yield from self._token(choice, word.encode(), logprobs)
+                    yield from self._token(choice, word.encode(), request)
             case Reasoning(text):
                 for word in WORD.findall(text):
                     if not choice.take():
@@ -319,16 +319,20 @@ class ScriptedInstance(Instance):
             case _:
                 raise AssertionError(f"{step} may not stand here in a script")
 
-    def _token(self, choice: _Choice, data: bytes, alternatives: int | None) -> Iterator[TextDelta]:
-        if choice.finished is not None or not choice.take():
+    def _token(self, choice: _Choice, data: bytes, request: GenerationRequest) -> Iterator[TextDelta]:
+        if choice.finished is not None or self._banned(data, request) or not choice.take():
             return
         text = choice.stop.feed(choice.decoder.decode(data))
-        if alternatives is not None:
-            choice.logprobs.append(logprob(data, alternatives))
+        if request.logprobs is not None:
+            choice.logprobs.append(logprob(data, request.logprobs))
         if choice.stop.hit is not None:
             choice.finished = Finished(FinishReason.STOP, choice.index, choice.stop.hit)
         if text:
             yield choice.delta(text)
+
+    def _banned(self, data: bytes, request: GenerationRequest) -> bool:
+        banned = [token for token, bias in request.sampling.logit_bias.items() if bias <= -100]
+        return any(self.engine.vocabulary.decode((token,)).encode() == data for token in banned)
 
     async def _control(self, step: Step) -> None:
         match step:
@@ -425,7 +429,8 @@ class ScriptedInstance(Instance):
             case ChatPrompt():
                 said = "".join(f" <{message.role}> {text_of(message)}" for message in prompt.messages)
                 tools = "".join(f" {tool.name} {json.dumps(tool.parameters)}" for tool in prompt.tools)
-                return tuple(vocabulary.encode(f"{tools}{said} <assistant>"))
+                answer = "" if prompt.continue_final_message else " <assistant>"
+                return tuple(vocabulary.encode(f"{tools}{said}{answer}"))
 
     async def embed(self, inputs: Sequence[str | Sequence[int]]) -> EmbeddingResult:
         self._require_alive()

@@ -17,8 +17,8 @@ _NO_MEMORY = re.compile(
     r"|insufficient memory|cannot allocate memory",
     re.IGNORECASE,
 )
-_ERROR_LINE = re.compile(r"^(?:[\d.]+ E |error[: ]|.*\berror: |.*\bfailed to |.*GGML_ASSERT)", re.IGNORECASE)
-_STAMP = re.compile(r"^[\d.]+ [EWI] ")
+_ERROR_LINE = re.compile(r"^[\d.]+ E |GGML_ASSERT|\berror: ")
+_STAMP = re.compile(r"^[\d.]+ [EWI] (?:\w+ +)?(?=\w+: )|^[\d.]+ [EWI] ")
 
 
 def load_failure(end: Exit) -> LoadFailed:
@@ -38,13 +38,14 @@ def load_failure(end: Exit) -> LoadFailed:
             hint="Load it with a shorter context, fewer parallel requests or a smaller quantisation.",
             details=details,
         )
-    said = _last_error(tail)
+    said = _first_error(tail)
     message = f"The engine could not load the model. {end.cause}"
-    return LoadFailed(f"{message} It said: {said}" if said else message, details=details)
+    return LoadFailed(f"{message} It said: {said}." if said else message, details=details)
 
 
-def _last_error(tail: str) -> str | None:
-    for line in reversed(tail.splitlines()):
-        if _ERROR_LINE.match(line):
-            return _STAMP.sub("", line).strip()[:300]
+def _first_error(tail: str) -> str | None:
+    """The first error is the cause; those after it only say that their callers failed too."""
+    for line in tail.splitlines():
+        if _ERROR_LINE.search(line):
+            return _STAMP.sub("", line).strip().rstrip(".")[:300]
     return None

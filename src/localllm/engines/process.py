@@ -63,13 +63,17 @@ _ENVIRONMENT_PREFIXES = (
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """What to start. ``name`` names its log file; ``on_line`` gets each stderr line on the log's own thread."""
+    """What to start. ``name`` names its log file; ``on_line`` gets each logged line on the log's own thread.
+
+    ``stdout_to_log``: what it prints is log too, and there is no ``stdout`` to read.
+    """
 
     name: str
     command: Sequence[str]
     log_dir: Path
     environment: Mapping[str, str] | None = None
     on_line: Callable[[str], None] | None = None
+    stdout_to_log: bool = False
 
 
 class Child:
@@ -105,16 +109,18 @@ class Child:
 
     def kill(self, cause: str | None = None) -> None:
         """End it and its descendants now. ``cause`` (a sentence) says why when it was not simply asked to end."""
+        if not self.alive:
+            return  # how it ended is known already
         if cause is None:
             self._asked_to_end = True
         elif self._our_cause is None:
             self._our_cause = cause
-        if self.alive:
-            signal_group(self.pid, _SIGKILL)
+        signal_group(self.pid, _SIGKILL)
 
     async def stop(self, grace_s: float = 5.0) -> Exit:
         """Ask it to end by closing its stdin, then insist; returns when it is gone. Cancelled: kills at once."""
-        self._asked_to_end = True
+        if self.alive:
+            self._asked_to_end = True
         try:
             self.stdin.close()
             await asyncio.wait({self.exited}, timeout=grace_s)
@@ -126,11 +132,11 @@ class Child:
         return await asyncio.shield(self.exited)
 
     def attach(self, transport: asyncio.SubprocessTransport, protocol: SubprocessStreamProtocol) -> None:
-        """Called once by ``spawn``."""
-        stdin, stdout = protocol.stdin, protocol.stdout
-        assert stdin is not None
-        assert stdout is not None
-        self.stdin, self.stdout = stdin, stdout
+        """The process is there. Called once, and before any news of its end."""
+        assert protocol.stdin is not None
+        self.stdin = protocol.stdin
+        if protocol.stdout is not None:
+            self.stdout = protocol.stdout
         self._transport = transport
         self.pid = transport.get_pid()
         self._pump.start()
@@ -175,6 +181,11 @@ class _Protocol(SubprocessStreamProtocol):
         super().__init__(limit=_STREAM_LIMIT, loop=loop)
         self._child = child
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._child.attach(transport, self)
+
     def process_exited(self) -> None:
         super().process_exited()
         self._child.process_exited()
@@ -193,22 +204,23 @@ async def spawn(spec: ChildSpec, reaper: Reaper) -> Child:
     windows = sys.platform == "win32"
     shim = () if windows else (sys.executable, "-I", "-S", str(_SHIM), str(os.getpid()))
     try:
-        transport, protocol = await loop.subprocess_exec(
+        await loop.subprocess_exec(
             lambda: _Protocol(child, loop),
             *(*shim, *spec.command),
             stdin=PIPE,
-            stdout=PIPE,
+            stdout=write_end if spec.stdout_to_log else PIPE,
             stderr=write_end,
             env=child_environment(os.environ, spec.environment or {}, nonce),
             start_new_session=not windows,
             creationflags=_NEW_PROCESS_GROUP if windows else 0,
         )
     except BaseException:
-        os.close(read_end)
+        if child.pid == 0:
+            os.close(read_end)  # the log never began to read it
+        child.kill()
         raise
     finally:
         os.close(write_end)
-    child.attach(transport, protocol)
     reaper.note(child.pid, nonce)
     return child
 
@@ -226,6 +238,8 @@ def child_environment(ours: Mapping[str, str], extra: Mapping[str, str], nonce: 
 
 def signal_group(pid: int, number: int) -> None:
     """Send a signal to a child's whole session; one that is gone already is fine."""
+    if pid <= 1:
+        raise ValueError(f"{pid} is not a child")  # 0 would mean our own process group
     try:
         if sys.platform == "win32":
             os.kill(pid, number)

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from localllm.engines.process import Child, ChildSpec, child_environment, spawn
+from localllm.engines.process import Child, ChildSpec, child_environment, signal_group, spawn
 from localllm.engines.reaper import NONCE_VARIABLE, Reaper
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions are POSIX")
@@ -155,3 +155,9 @@ def test_secrets_and_overrides_stay_out_of_the_environment() -> None:
         "PYTHONUNBUFFERED",
         NONCE_VARIABLE,
     }
+
+
+@pytest.mark.parametrize("pid", [0, 1, -1])
+def test_a_signal_never_goes_to_our_own_group(pid: int) -> None:
+    with pytest.raises(ValueError, match="not a child"):
+        signal_group(pid, signal.SIGKILL)

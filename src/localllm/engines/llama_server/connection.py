@@ -19,21 +19,24 @@ from localllm.core.errors import (
 from localllm.engines.llama_server.wire import ErrorBody, WireError
 
 _CONNECT_S = 5.0
-_KEEP_ALIVE_S = 4.0  # less than the 5 s after which the server closes an idle connection
 _DATA = b"data: "
 _DONE = b"[DONE]"
 T = TypeVar("T")
 
 
 class Connection:
-    """Raises ``httpx.TransportError`` when the server is gone; whoever owns the process knows why."""
+    """Raises ``httpx.TransportError`` when the server is gone; whoever owns the process knows why.
+
+    Every request has a connection of its own: an idle one would hold a thread of the server, and one that the server
+    closes just as it is used again fails a request that nothing is wrong with. Opening one takes 0.2 ms here.
+    """
 
     def __init__(self, address: str, key: str) -> None:
         self._http = httpx.AsyncClient(
             base_url=address,
-            headers={"Authorization": f"Bearer {key}"},
+            headers={"Authorization": f"Bearer {key}", "Connection": "close"},
             timeout=httpx.Timeout(None, connect=_CONNECT_S),
-            limits=httpx.Limits(max_connections=None, keepalive_expiry=_KEEP_ALIVE_S),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
             trust_env=False,  # a proxy has no business between us and our child
         )
 

@@ -163,7 +163,12 @@ class _Start:
         command = host_command() if binary is None else binary_command(binary, self._plan, self._key)
         stem = _NAME_CHARACTERS.sub("_", self._model.path.stem)[:80]
         spec = ChildSpec(
-            f"llama_server-{stem}", command.arguments, self._log_dir, command.environment, self._hear
+            f"llama_server-{stem}",
+            command.arguments,
+            self._log_dir,
+            command.environment,
+            on_line=self._hear,
+            stdout_to_log=binary is not None,
         )
         try:
             child = await spawn(spec, self._reaper)
@@ -189,31 +194,37 @@ class _Start:
             LoadFailed: with the cause.
         """
         resident = 0
-        async with asyncio.TaskGroup() as group:
-            answer = group.create_task(child.stdout.readline())
-            try:
-                while True:
-                    await asyncio.wait(
-                        {answer, child.exited},  # type: ignore[type-var]
-                        timeout=_PROGRESS_EVERY_S,
-                        return_when=asyncio.FIRST_COMPLETED,
-                    )
-                    ready = self._address_of(answer)
-                    if ready is not None:
-                        self._on_progress(LoadProgress("ready", 1.0))
-                        return ready
-                    if child.exited.done():
-                        raise load_failure(child.exited.result())
-                    resident = self._watch(child, resident)
-            finally:
-                answer.cancel()
+        while not child.exited.done():
+            ready = await (self._answered(child) if self._launcher.bundled else self._logged(child))
+            if ready is not None:
+                self._on_progress(LoadProgress("ready", 1.0))
+                return ready
+            resident = self._watch(child, resident)
+        raise load_failure(child.exited.result())
 
-    def _address_of(self, answer: asyncio.Task[bytes]) -> HostReady | None:
-        if self._launcher.bundled:
-            if answer.done() and (line := answer.result()):
-                return msgspec.json.decode(line, type=HostReady)
+    async def _answered(self, child: Child) -> HostReady | None:
+        """What the host said on its stdout; None = nothing yet, or it has ended."""
+        try:
+            async with asyncio.timeout(_PROGRESS_EVERY_S):
+                line = await child.stdout.readline()
+        except TimeoutError:
             return None
-        return HostReady(self._address, "") if self._address is not None else None
+        if line:
+            return msgspec.json.decode(line, type=HostReady)
+        await asyncio.wait({child.exited})
+        return None
+
+    async def _logged(self, child: Child) -> HostReady | None:
+        """A binary only logs its address, and may do so before the model is loaded: then it answers 503."""
+        await asyncio.wait({child.exited}, timeout=_PROGRESS_EVERY_S)
+        if self._address is None or child.exited.done():
+            return None
+        async with httpx.AsyncClient(trust_env=False, timeout=_PROGRESS_EVERY_S) as http:
+            try:
+                response = await http.get(f"{self._address}/health")
+            except httpx.TransportError:
+                return None
+        return HostReady(self._address, "") if response.status_code == httpx.codes.OK else None
 
     def _watch(self, child: Child, resident: int) -> int:
         """Report progress by how much of the file is in memory; nothing new for too long ends the child."""

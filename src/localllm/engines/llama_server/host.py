@@ -29,13 +29,17 @@ from localllm.engines.llama_server.server_plan import (
 )
 
 _MOST_DEVICES = 128  # the length xllamacpp wants, whatever the number of devices
+_LOAD_FAILED = 1
 _FLASH_ATTENTION = {"auto": "AUTO", "on": "ENABLED", "off": "DISABLED"}
 
 
 def main() -> None:
     answers = _own_stdout()
     plan = msgspec.json.decode(sys.stdin.buffer.readline(), type=HostPlan)
-    server = xllamacpp.Server(_parameters(plan))
+    try:
+        server = xllamacpp.Server(_parameters(plan))
+    except RuntimeError:
+        sys.exit(_LOAD_FAILED)  # it has logged why
     ready = HostReady(address=server.listening_address, version=version("xllamacpp"))
     with os.fdopen(answers, "wb") as out:
         out.write(msgspec.json.encode(ready) + b"\n")

@@ -95,11 +95,13 @@ class LlamaServerInstance(Instance):
         self._require_alive()
         self._model.require_unchanged()
         self._require_supported(request)
-        call = translate(request, self._abilities, self._plan.stop)
+        stops = (*request.stop, *self._plan.stop)
+        call = translate(request, self._abilities, count_each=bool(stops))
         answer = Answer(
             context_length=self.info.context_length,
             choices=request.n,
             alternatives=request.logprobs,
+            stops=stops,
             tool_names=call.tool_names,
         )
         asked_at = time.perf_counter()
@@ -135,6 +137,8 @@ class LlamaServerInstance(Instance):
                 async for data in stream:
                     for event in events(data):
                         yield event
+                    if answer.over(first, count):
+                        return
         except BadRequest as error:
             raise await self._explained(error, request) from error
 

@@ -21,6 +21,10 @@ _HEAD_SHAPE = '{"name":"'
 _LONGEST_HEAD = 512
 
 
+def new_call_id() -> str:
+    return f"call_{secrets.token_hex(12)}"
+
+
 def tool_call_schema(tools: Sequence[Tool]) -> dict[str, object]:
     """A JSON Schema that only a call of one of these tools fits."""
     calls: list[dict[str, object]] = [
@@ -104,14 +108,14 @@ class ToolTextReader:
             self.called = True
             self._arguments = _JsonValueEnd()
             rest, self._held = self._held[head.end() :], ""
-            start = ToolCallStart(0, f"call_{secrets.token_hex(12)}", name, self._choice)
+            start = ToolCallStart(0, new_call_id(), name, self._choice)
             return [start, *self._argue(rest)]
         if head is not None or not self._may_become_a_call():
             self._plain = True
-            return self.close()
+            return list(self.close())
         return []
 
-    def close(self) -> list[Event]:
+    def close(self) -> list[TextDelta]:
         """What was held back and turned out to be text after all."""
         held, self._held = self._held, ""
         return [TextDelta(held, self._choice)] if held else []

@@ -44,8 +44,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     tool_names: tuple[str, ...] = ()
 
 
-def translate(request: GenerationRequest, abilities: TemplateAbilities, stops: Sequence[str]) -> Call:
-    """``stops`` are the model's own stop strings, added to the request's.
+def translate(request: GenerationRequest, abilities: TemplateAbilities, *, count_each: bool) -> Call:
+    """``count_each`` wants the tokens so far with every chunk. Stop strings stay here: see ``Answer``.
 
     Raises:
         Unsupported: something is asked that llama-server cannot do.
@@ -61,7 +61,7 @@ def translate(request: GenerationRequest, abilities: TemplateAbilities, stops: S
         "return_progress": True,
         "cache_prompt": request.cache_prompt,
         "n_predict": -1 if request.max_tokens is None else request.max_tokens,
-        "stop": [*request.stop, *stops],
+        "timings_per_token": count_each,
         **_sampling(request.sampling),
     }
     if isinstance(request.prompt, ChatPrompt):
