@@ -11,10 +11,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from generators import commands, control, errors, keys, man, port, settings
+from generators import clients, commands, control, errors, keys, man, port, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
+    "docs/how-to/clients.md": clients,
     "docs/reference/cli.md": commands,
     "docs/reference/keys.md": keys,
     "docs/reference/settings.md": settings,

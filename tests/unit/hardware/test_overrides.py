@@ -59,5 +59,5 @@ def test_overrides_are_read_from_texts_and_the_last_one_counts() -> None:
 
 @pytest.mark.parametrize("text", ["", "cuda0.free_bytes", "=1", "cpu.name= "])
 def test_what_is_no_override_is_refused(text: str) -> None:
-    with pytest.raises(HardwareError, match="DEVICE.FIELD=VALUE"):
+    with pytest.raises(HardwareError, match=r"DEVICE\.FIELD=VALUE"):
         parse_overrides([text])
