@@ -45,4 +45,5 @@ class LaunchPlan(Struct, frozen=True, kw_only=True):
     mlock: bool = False
     chat_template: str | None = None
     stop: tuple[str, ...] = ()
+    prompt_lookup: bool = False
     engine_model: str | None = None

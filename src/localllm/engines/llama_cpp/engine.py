@@ -54,6 +54,7 @@ _PING_S = 5.0
 _REPLY_S = 300.0
 _LOG_LINES = 2000
 _LOG_END_S = 1.0
+_END_S = 3.0
 
 Reply = TypeVar("Reply", bound=protocol.Reply)
 
@@ -144,7 +145,7 @@ class LlamaCppEngine(Engine):
                 case protocol.LoadFailure(problem):
                     raise _load_error(problem.error(), log.text())
                 case None:
-                    ended = await asyncio.shield(child.exited)
+                    ended = await _wait_for_end(child)
                     raise LoadFailed(
                         f"The worker ended while loading. {ended.cause}",
                         details={"exit_code": ended.exit_code, "stderr_tail": ended.stderr_tail},
@@ -287,8 +288,7 @@ class LlamaCppInstance(Instance):
                     self._dispatch(report)
                 watch.cancel()
         finally:
-            self._child.kill(None if self._unloading else "It stopped answering.")
-            ended = await asyncio.shield(self._child.exited)
+            ended = await _wait_for_end(self._child)
             self.exited.set_result(ended)
             self._end_everything(self._last_word(ended))
 
@@ -377,6 +377,14 @@ async def _read_report(child: Child) -> protocol.Report | None:
         return protocol.report_decoder.decode(await child.stdout.readexactly(length))
     except (asyncio.IncompleteReadError, ConnectionError, msgspec.DecodeError):
         return None
+
+
+async def _wait_for_end(child: Child) -> Exit:
+    """How a worker ended that has closed its output; one that does not go is killed."""
+    await asyncio.wait({child.exited}, timeout=_END_S)
+    if child.alive:
+        child.kill("It closed its output but went on running.")
+    return await asyncio.shield(child.exited)
 
 
 def _info(ready: protocol.Ready, plan: LaunchPlan, pid: int, log: str) -> InstanceInfo:

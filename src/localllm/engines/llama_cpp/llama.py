@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -36,6 +37,7 @@ _POOLING: Final = {None: -1, "none": 0, "mean": 1, "cls": 2, "last": 3, "rank": 
 _CANDIDATE: Final = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 """llama.h, llama_token_data."""
 
+_LONGEST_PIECE: Final = 4096
 _LOGGED_LEVELS: Final = frozenset((1, 2, 3))
 """ggml.h: info, warn, error."""
 
@@ -68,6 +70,11 @@ def default_threads() -> int:
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return os.cpu_count() or 1
+
+
+def most_sequences() -> int:
+    """How many sequences one context can tell apart."""
+    return int(native.llama_max_parallel_sequences())
 
 
 class Model:
@@ -114,7 +121,6 @@ class Model:
         )
         self.architecture = self.metadata("general.architecture") or ""
         self.adds_bos = bool(native.llama_vocab_get_add_bos(self.vocab))
-        self._buffer = ctypes.create_string_buffer(4096)
         self._pieces: tuple[dict[int, bytes], dict[int, bytes]] = ({}, {})
 
     @property
@@ -147,8 +153,9 @@ class Model:
         known = self._pieces[special]
         piece = known.get(token)
         if piece is None:
-            size = native.llama_token_to_piece(self.vocab, token, self._buffer, 4096, 0, special)
-            piece = known[token] = self._buffer.raw[: max(size, 0)]
+            buffer = ctypes.create_string_buffer(_LONGEST_PIECE)  # not shared: two threads ask
+            size = native.llama_token_to_piece(self.vocab, token, buffer, _LONGEST_PIECE, 0, special)
+            piece = known[token] = buffer.raw[: max(size, 0)]
         return piece
 
     def end_tokens(self) -> frozenset[int]:
@@ -328,6 +335,7 @@ class GrammarMask:
         self._sampler = native.llama_sampler_init_grammar(model.vocab, gbnf.encode(), b"root")
         if not self._sampler:
             raise BadGrammar("The grammar cannot be compiled.", param="grammar")
+        weakref.finalize(self, native.llama_sampler_free, self._sampler)
         self._one = np.zeros(1, _CANDIDATE)
         self._all: NDArray[np.void] | None = None
         self._n_vocab = model.n_vocab
@@ -357,11 +365,6 @@ class GrammarMask:
         )
         native.llama_sampler_apply(self._sampler, ctypes.byref(array))
         return candidates
-
-    def free(self) -> None:
-        if self._sampler:
-            native.llama_sampler_free(self._sampler)
-            self._sampler = None
 
 
 def _ignore(_: float) -> None:

@@ -22,7 +22,7 @@ from localllm.engines.llama_cpp.llama import GrammarMask, Model
 from localllm.engines.llama_cpp.parsers import Family, OutputParser, family_of, make_parser
 from localllm.engines.llama_cpp.pool import MemoryKind
 from localllm.engines.llama_cpp.prediction import Predictor
-from localllm.engines.llama_cpp.sampling import Sampler, resolve
+from localllm.engines.llama_cpp.sampling import AfterMarker, Mask, Sampler, resolve
 from localllm.engines.llama_cpp.template import ChatTemplate, open_template
 
 _UNCAPPED_RESERVE = 1024
@@ -181,7 +181,7 @@ class Preparer:
             seed=None if seed is None else seed + choice,
             bias=request.sampling.logit_bias,
             history=prepared.tokens,
-            grammar=GrammarMask(self._model, gbnf) if gbnf is not None else None,
+            grammar=self._mask(request, gbnf, prepared.opens_reasoning) if gbnf is not None else None,
             breaks=self._breaks_repetition,
         )
         return Answer(
@@ -198,6 +198,15 @@ class Preparer:
             stops=self._stops(request),
         )
 
+    def _mask(self, request: GenerationRequest, gbnf: str, opens_reasoning: bool) -> Mask:
+        """The compiled grammar. A format binds only the answer behind a thought; a forced call's brings its thought."""
+        mask = GrammarMask(self._model, gbnf)
+        harmony = self._family is Family.HARMONY and isinstance(request.prompt, ChatPrompt)
+        if request.constraint is None or not (opens_reasoning or harmony):
+            return mask
+        marker = b"final<|message|>" if harmony else b"</think>"
+        return AfterMarker(mask, marker, lambda token: self._model.piece(token, special=True))
+
     def _parser(self, request: GenerationRequest, opens_reasoning: bool) -> OutputParser | None:
         prompt = request.prompt
         if not isinstance(prompt, ChatPrompt):
@@ -207,10 +216,12 @@ class Preparer:
         return make_parser(Family.GENERIC if forced else self._family, tools, opens_reasoning=opens_reasoning)
 
     def _predictor(self, request: GenerationRequest, prompt: list[int]) -> Predictor | None:
-        if request.prediction is None:
-            return None
-        tokens = self._model.tokenize(request.prediction, add_special=False, parse_special=False)
-        return Predictor(tokens, prompt)
+        if request.prediction is not None:
+            tokens = self._model.tokenize(request.prediction, add_special=False, parse_special=False)
+            return Predictor(tokens, prompt)
+        if self._plan.prompt_lookup and self._kind is not MemoryKind.EXACT and request.logprobs is None:
+            return Predictor((), prompt)
+        return None
 
     def _stops(self, request: GenerationRequest) -> tuple[str, ...]:
         stops = (*request.stop, *self._plan.stop)

@@ -40,6 +40,31 @@ class Mask(Protocol):
     def accept(self, token: int) -> None: ...
 
 
+class AfterMarker:
+    """A mask that binds only what comes after a marker, such as the end of a thought."""
+
+    def __init__(self, mask: Mask, marker: bytes, piece: Callable[[int], bytes]) -> None:
+        self._mask = mask
+        self._marker = marker
+        self._piece = piece
+        self._end = b""
+        self._binds = False
+
+    def allows(self, token: int) -> bool:
+        return not self._binds or self._mask.allows(token)
+
+    def mask(self, logits: Floats) -> None:
+        self._mask.mask(logits)
+
+    def accept(self, token: int) -> None:
+        if self._binds:
+            self._mask.accept(token)
+            return
+        self._end += self._piece(token)
+        self._binds = self._marker in self._end
+        self._end = self._end[-len(self._marker) :]
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """Sampling with every value decided; the defaults are llama.cpp's."""
 

@@ -96,6 +96,7 @@ class Scheduler:
     ) -> None:
         self._context = context
         self._parallel = parallel
+        self._ceiling = parallel
         self._clock = clock
         self._pace = Pace()
         self.pool = SequencePool(
@@ -187,7 +188,7 @@ class Scheduler:
             if wait is not None and self.pool.is_coming(wait, answer.tokens[: answer.length]):
                 continue
             self._waits.pop(answer, None)
-            if len(self._running) >= self._parallel and not self._park_for(answer, now):
+            if len(self._running) >= self._ceiling and not self._park_for(answer, now):
                 return
             if not self._start(answer, now):
                 return
@@ -244,6 +245,7 @@ class Scheduler:
 
     def _vacate(self, answer: Answer) -> None:
         self._running.remove(answer)
+        self._ceiling = self._parallel
         if answer.sequence is not None:
             keep = answer.job.request.cache_prompt
             self.pool.release(answer.sequence, answer.tokens[: answer.computed], remember=keep)
@@ -377,8 +379,9 @@ class Scheduler:
             self.pool.grow(answer.sequence, accepted)
             answer.computed += accepted
             self.pool.drop_end(answer.sequence, answer.computed)
-            answer.job.accepted += accepted
-            answer.job.rejected += len(share.drafts) - accepted
+            if answer.job.request.prediction is not None:
+                answer.job.accepted += accepted
+                answer.job.rejected += len(share.drafts) - accepted
         if answer.predictor is not None:
             cost = self._pace.extra_steps(self._rows, len(share.drafts))
             answer.predictor.advance(taken, len(share.drafts), cost)
@@ -400,6 +403,7 @@ class Scheduler:
             elif len(self._running) > 1:
                 now = self._clock()
                 self._park(max(self._running, key=lambda answer: answer.rank(now)), now)
+                self._ceiling = len(self._running)  # until one of these ends, or it would come straight back
             else:
                 self.fail(
                     shares[0].answer.job, GenerationFailed("There is no room left in the model's context.")

@@ -227,7 +227,8 @@ def _spare_sequences(kind: MemoryKind, plan: LaunchPlan) -> int:
     elsewhere each costs a window, a state or a whole context."""
     if not plan.unified_kv:
         return 0
-    return {MemoryKind.FULL: 32, MemoryKind.WINDOW: 2, MemoryKind.EXACT: 1}[kind]
+    wanted = {MemoryKind.FULL: 32, MemoryKind.WINDOW: 2, MemoryKind.EXACT: 1}[kind]
+    return max(0, min(wanted, llama.most_sequences() - plan.parallel))
 
 
 def _output_rows(plan: LaunchPlan) -> int:

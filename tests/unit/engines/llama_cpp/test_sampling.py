@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from localllm.core.errors import GenerationFailed
 from localllm.core.generation import Sampling
 from localllm.engines.llama_cpp.sampling import (
+    AfterMarker,
     Floats,
     Sampler,
     Settings,
@@ -185,6 +186,19 @@ def test_a_grammar_masks_only_when_the_first_choice_is_forbidden(temperature: fl
     assert all(token % 2 == 0 for token in grammar.accepted)
     sampler.accept(3, end=True)
     assert 3 not in grammar.accepted
+
+
+def test_a_mask_behind_a_marker_binds_only_what_follows() -> None:
+    pieces = {1: b"hm </thi", 3: b"nk>", 5: b"x", 2: b"{"}
+    grammar = OnlyEven()
+    mask = AfterMarker(grammar, b"</think>", pieces.__getitem__)
+    for token in (5, 1, 3):
+        assert mask.allows(token)
+        mask.accept(token)
+    assert not mask.allows(5)
+    assert mask.allows(2)
+    mask.accept(2)
+    assert grammar.accepted == [2]
 
 
 def test_a_grammar_that_leaves_nothing_is_an_error() -> None:

@@ -67,6 +67,7 @@ class Bench:
             n=n,
             tier=tier,
             cache_prompt=cache_prompt,
+            prediction=None if prediction is None else spelled(prediction),
         )
         job = Job(self._numbers, request, prompt, context_length=1024, arrived=self.now)
         for choice in range(n):
@@ -364,6 +365,30 @@ def test_a_step_without_room_is_tried_again_and_costs_nobody() -> None:
     bench.run()
     for seed, number in enumerate(numbers):
         assert bench.text(number) == spelled(continuation(prompt(seed, 20), 10))
+    bench.settled()
+
+
+def test_without_room_the_last_to_come_wait_and_the_first_goes_on() -> None:
+    bench = Bench(parallel=3)
+    numbers = [bench.submit(prompt(seed, 20), 10) for seed in range(3)]
+    bench.step()
+    bench.context.statuses = [1] * 3
+    for _ in range(4):
+        bench.step()
+    assert (bench.scheduler.running, bench.scheduler.waiting) == (1, 2)
+    bench.run()
+    for seed, number in enumerate(numbers):
+        assert bench.text(number) == spelled(continuation(prompt(seed, 20), 10))
+    bench.settled()
+
+
+def test_an_answer_that_finds_no_room_even_alone_fails() -> None:
+    bench = Bench(parallel=3)
+    number = bench.submit(prompt(1, 20), 10)
+    bench.step()
+    bench.context.statuses = [1] * 3
+    bench.run()
+    assert bench.find(number, Failure)
     bench.settled()
 
 
