@@ -7,8 +7,10 @@ that a foreign web page posts without asking (which is why only ``application/js
 from __future__ import annotations
 
 import asyncio
+import importlib
 import zlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any, Protocol
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -18,8 +20,8 @@ from localllm.core.errors import BadRequest
 
 MAX_NESTING = 64
 SILENCE_S = 30.0
-_GZIP_WINDOW = 16 + zlib.MAX_WBITS
-_ENCODINGS = ("gzip", "deflate")
+_PIECE = 1 << 16
+_ZLIB_WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 
 async def read_json(request: Request, *, limit_bytes: int, image_limit_bytes: int) -> dict[str, object]:
@@ -91,28 +93,77 @@ async def _received(request: Request) -> AsyncIterator[bytes]:
 
 
 async def _decoded(chunks: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
-    """Undo the body's content-encoding, at most 64 KiB at a time, so that a bomb meets the cap before memory."""
+    """Undo the body's content-encoding, at most ``_PIECE`` bytes at a time: a bomb meets the cap before memory."""
     encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
         async for chunk in chunks:
             yield chunk
         return
-    if encoding not in _ENCODINGS:
-        raise UnsupportedMediaType(
-            f"The content-encoding {encoding[:32]!r} is not supported; send gzip, deflate or none."
-        )
-    decoder = zlib.decompressobj(_GZIP_WINDOW if encoding == "gzip" else zlib.MAX_WBITS)
+    decoder = _decoder(encoding)
     try:
         async for chunk in chunks:
-            while chunk and not decoder.eof:
-                yield decoder.decompress(chunk, 1 << 16)
-                chunk = decoder.unconsumed_tail
-        while rest := decoder.decompress(b"", 1 << 16):
-            yield rest
-    except zlib.error as error:
+            for piece in decoder.feed(chunk):
+                yield piece
+    except (zlib.error, ValueError, OSError) as error:
         raise BadRequest(f"The request body is not valid {encoding}.") from error
     if not decoder.eof:
         raise BadRequest(f"The {encoding} request body ends too early.")
+
+
+def _decoder(encoding: str) -> Decoder:
+    if encoding in _ZLIB_WINDOWS:
+        return _Zlib(_ZLIB_WINDOWS[encoding])
+    if encoding == "zstd":
+        try:
+            module = importlib.import_module("compression.zstd")
+        except ImportError:
+            pass  # part of Python from 3.14 on
+        else:
+            return _Zstd(module.ZstdDecompressor())
+    raise UnsupportedMediaType(
+        f"The content-encoding {encoding[:32]!r} is not supported; send gzip, deflate or none."
+    )
+
+
+class Decoder(Protocol):
+    """Decompresses in bounded pieces. ``eof``: the compressed data has come to its own end."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    def feed(self, data: bytes) -> Iterator[bytes]: ...
+
+
+class _Zlib:
+    def __init__(self, window_bits: int) -> None:
+        self._decoder = zlib.decompressobj(window_bits)
+
+    @property
+    def eof(self) -> bool:
+        return self._decoder.eof
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        while data and not self.eof:
+            yield self._decoder.decompress(data, _PIECE)
+            data = self._decoder.unconsumed_tail
+        while rest := self._decoder.decompress(b"", _PIECE):
+            yield rest
+
+
+class _Zstd:
+    def __init__(self, decoder: Any) -> None:
+        self._decoder = decoder
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._decoder.eof)
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        while not self.eof:
+            yield self._decoder.decompress(data, _PIECE)
+            data = b""
+            if self._decoder.needs_input:
+                return
 
 
 async def _collect(chunks: AsyncIterator[bytes], limit_bytes: int) -> bytearray:

@@ -29,9 +29,9 @@ class SlowReader(Exception):
 
 
 class EventStream:
-    """Frames go through ``write``; ``keep_alive`` runs beside and watches the clock.
+    """Frames go through ``write``, or ``hold`` if they may wait for the next; ``keep_alive`` runs beside and watches.
 
-    ``headers`` may be added to until the stream is ``open``.
+    ``headers`` may be added to until the stream is ``opened``.
     """
 
     def __init__(self, send: Send, headers: Mapping[str, str], *, ping_s: float, stall_s: float) -> None:
@@ -40,6 +40,7 @@ class EventStream:
         self._send = send
         self._ping_s = ping_s
         self._stall_s = stall_s
+        self._held = b""
         self._last_sent = time.monotonic()
         self._sending_since: float | None = None
 
@@ -51,18 +52,26 @@ class EventStream:
         extra = [(name.encode(), value.encode("latin-1", "replace")) for name, value in self.headers.items()]
         await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *extra]})
 
+    def hold(self, frame: bytes) -> None:
+        """Keep a frame that says nothing by itself (a role, an ending) for the next write: one less system call."""
+        self._held += frame
+
     async def write(self, frame: bytes) -> None:
         """Send whole frames; returns when the transport has room for more."""
         if not self.opened:
             await self.open()
+        if self._held:
+            frame, self._held = self._held + frame, b""
         self._sending_since = self._last_sent = time.monotonic()
         await self._send({"type": "http.response.body", "body": frame, "more_body": True})
         self._sending_since = None
 
     async def close(self, last: bytes = b"") -> None:
+        """Send what is held and these last frames, and end the response."""
         if not self.opened:
             await self.open()
         self._sending_since = time.monotonic()
+        last, self._held = self._held + last, b""
         await self._send({"type": "http.response.body", "body": last, "more_body": False})
         self._sending_since = None
 

@@ -201,6 +201,11 @@ async def test_a_crash_must_not_be_replayed(port: PortUnderTest) -> None:
     assert (await port.chat()).status_code == 200
 
 
+async def test_an_engine_that_dies_in_prefill_gives_a_real_status(port: PortUnderTest) -> None:
+    port.engine.enqueue(Prefill(1), Start(), Crash())
+    assert (await port.chat(stream=True)).status_code == 500
+
+
 async def test_a_failed_whole_reply_is_an_error_with_a_body(port: PortUnderTest) -> None:
     port.engine.enqueue(Text("some"), Fail(GenerationFailed("It broke.", hint="Try again.")))
     response = await port.chat()

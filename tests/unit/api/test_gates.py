@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import importlib
 import json
 import zlib
 from collections.abc import AsyncIterator
@@ -254,11 +256,21 @@ async def test_compressed_bodies_are_read_under_the_cap(open_port: OpenPort) -> 
     assert (await post(port, plain, content_encoding="br"))[0] == 415
 
 
+async def test_zstd_where_python_has_it(port: PortUnderTest) -> None:
+    plain = json.dumps(BODY).encode()
+    try:
+        zstd = importlib.import_module("compression.zstd")
+    except ImportError:
+        assert (await post(port, plain, content_encoding="zstd"))[0] == 415
+    else:
+        assert (await post(port, zstd.compress(plain), content_encoding="zstd"))[0] == 200
+        assert (await post(port, zstd.compress(b"[" * 50_000_000), content_encoding="zstd"))[0] == 413
+        assert (await post(port, plain, content_encoding="zstd"))[0] == 400
+
+
 async def test_a_body_that_stops_arriving_is_given_up(
     port: PortUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import asyncio
-
     monkeypatch.setattr("localllm.api.body.SILENCE_S", 0.2)
     async with listening(port.app) as number:
         reader, writer = await asyncio.open_connection("127.0.0.1", number)

@@ -21,9 +21,12 @@ from localllm.api.v1.guard import AnswerGuard
 from localllm.api.v1.reply import Chunks, Collector
 from localllm.core.config import ServerSettings
 from localllm.core.errors import LocalLLMError
-from localllm.core.generation import Event, Started
+from localllm.core.generation import Event, Finished, Started, Usage
 
 log = logging.getLogger(__name__)
+
+# Events whose frames a client can do nothing with before the next one comes.
+_SAYS_NOTHING = frozenset({Started, Finished, Usage})
 
 CONTEXT_HEADER = "x-localllm-context"
 
@@ -78,10 +81,12 @@ class StreamedAnswer:
             async for event in events:
                 if guard is not None:
                     guard(event)
-                if not stream.opened and type(event) is Started:
+                if type(event) is Started and not stream.opened:
                     stream.headers[CONTEXT_HEADER] = context_used(event)
                 frame = chunks(event)
-                if frame:
+                if type(event) in _SAYS_NOTHING:
+                    stream.hold(frame)
+                elif frame:
                     await stream.write(frame)
 
 
