@@ -37,6 +37,7 @@ from localllm.service.background import Background
 from localllm.service.engine_choice import choose_engine
 from localllm.service.lease import Lease, OnWaiting
 from localllm.service.ledger import Ledger
+from localllm.service.notices import Notices
 from localllm.service.planning import Planning
 from localllm.service.resident import Resident, file_identity
 from localllm.service.room import Room
@@ -72,6 +73,7 @@ class Manager:
         queue_limit: int = 32,
         keep_alive_s: float | None = 1800.0,
         max_loaded: int = 4,
+        notices: Notices | None = None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.source = source
@@ -80,6 +82,7 @@ class Manager:
         self.ledger = ledger or Ledger()
         self.on_change = on_change
         self.default_model = default_model
+        self._notices = notices or Notices()
         self._background = background
         self._configured_engine = configured_engine
         self._queue_limit = queue_limit
@@ -121,18 +124,20 @@ class Manager:
     async def healthy(self, *, within_s: float = 5.0) -> tuple[str, ...]:
         """Names of the loaded models that answer a ping now: what ``/ready`` asks."""
 
-        async def answers(resident: Resident) -> bool:
-            assert resident.instance is not None
-            try:
-                async with asyncio.timeout(within_s):
-                    await resident.instance.ping()
-            except (LocalLLMError, TimeoutError):
-                return False
-            return True
+        serving = [(r.name, r.instance) for r in self.serving() if r.instance is not None]
+        answered = await asyncio.gather(*(_answers(instance, within_s) for _, instance in serving))
+        return tuple(name for (name, _), well in zip(serving, answered, strict=True) if well)
 
-        serving = [r for r in self.serving() if r.instance is not None]
-        answered = await asyncio.gather(*(answers(r) for r in serving))
-        return tuple(r.name for r, well in zip(serving, answered, strict=True) if well)
+    async def end_unresponsive(self) -> None:
+        """Ping every idle model and end those that do not answer, so that the next request gets a fresh one."""
+        idle = [r for r in self.serving() if not r.in_use]
+        for resident in idle:
+            if (
+                resident.instance is not None
+                and not await _answers(resident.instance)
+                and not resident.in_use
+            ):
+                resident.kill(EngineStalled(f"The engine of {resident.name!r} no longer answers."))
 
     # ------------------------------------------------------------ a place for one request
 
@@ -388,11 +393,26 @@ class Manager:
             ledger=self.ledger,
             background=self._background,
             on_change=self.on_change,
-            on_move=self.room.moved,
+            on_move=self._moved,
             keep_alive_s=self._keep_alive_s,
         )
         resident.move(resident.slot)
         return resident
+
+    def _moved(self, resident: Resident) -> None:
+        """A model has entered another phase: whoever waits for room looks again, and a crash is shown or over."""
+        self.room.moved()
+        phase, code = resident.slot.phase, f"engine_crashed {resident.key}"
+        if phase in (InstancePhase.CRASHED, InstancePhase.QUARANTINED) and resident.error is not None:
+            self._notices.show(code, "error", f"{resident.name}: {resident.error.message}")
+        elif phase in (None, InstancePhase.READY):
+            self._notices.clear(code)
+        code = f"load_warning {resident.key}"
+        warnings = resident.warnings()
+        if warnings:
+            self._notices.show(code, "warning", f"{resident.name}: {' '.join(warnings)}")
+        else:
+            self._notices.clear(code)
 
     def _of(self, name: str) -> tuple[Resident, ...]:
         """Every place of one model that is not empty."""
@@ -413,6 +433,15 @@ class Manager:
     def _refuse_when_closing(self) -> None:
         if self._closing:
             raise ShuttingDown("The service is stopping.", hint="Try again when it has restarted.")
+
+
+async def _answers(instance: Instance, within_s: float = 5.0) -> bool:
+    try:
+        async with asyncio.timeout(within_s):
+            await instance.ping()
+    except (LocalLLMError, TimeoutError):
+        return False
+    return True
 
 
 def _asks_for_another_form(request: LoadRequest, resident: Resident) -> bool:

@@ -64,7 +64,7 @@ class Resident:
     ledger: Ledger
     background: Background
     on_change: Callable[[], None]
-    on_move: Callable[[], None]
+    on_move: Callable[[Resident], None]
     keep_alive_s: float | None
     embedding: bool = False
     slot: Slot = field(default_factory=Slot)
@@ -111,7 +111,7 @@ class Resident:
         self.slot = slot
         (self.gone.set if slot.phase in _NOT_LOADED else self.gone.clear)()
         (self.idle.set if slot.running == 0 else self.idle.clear)()
-        self.on_move()
+        self.on_move(self)
         self.on_change()
 
     def report(self, progress: LoadProgress) -> None:
@@ -339,6 +339,11 @@ class Resident:
             error_code=self.error.code if self.error else None,
             error=self.error.message if self.error else None,
         )
+
+    def warnings(self) -> tuple[str, ...]:
+        """What planner and engine had to say against the way the model is loaded."""
+        planned = self.planned.warnings if self.planned and self.instance else ()
+        return (*planned, *(self.instance.info.warnings if self.instance else ()))
 
     def _measured_bytes(self) -> int | None:
         """What the engine's process holds, else the buffers that it said it made."""

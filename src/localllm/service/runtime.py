@@ -25,8 +25,8 @@ from localllm.core.machine import Machine
 from localllm.engines.base import Engine
 from localllm.engines.reaper import Reaper
 from localllm.engines.tuning import TuningFile
-from localllm.hardware.detect import detect as detect_here
 from localllm.hardware.overrides import parse_overrides
+from localllm.hardware.remembered import detect_here
 from localllm.hardware.sampler import Sampler
 from localllm.hub.store import Store
 from localllm.service.activity import Activity
@@ -156,7 +156,9 @@ async def open_runtime(
         store = Store(_store_dir(paths, settings))
         catalogue = Catalogue(store)
         overrides = parse_overrides(settings.hardware.overrides)
-        machine = MachineReadings(detect or partial(detect_here, overrides=overrides))
+        machine = MachineReadings(
+            detect or partial(detect_here, cache_dir=paths.cache_dir, overrides=overrides)
+        )
         planning = planning if planning is not None else _planner(paths, settings, machine)
         engines = engines if engines is not None else _engines(paths, settings, reaper)
         for engine in engines.values():

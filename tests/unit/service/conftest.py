@@ -13,6 +13,7 @@ from localllm.engines.base import Capability
 from localllm.service.activity import Activity
 from localllm.service.background import Background
 from localllm.service.manager import Manager
+from localllm.service.notices import Notices
 from localllm.service.pipeline import Call, Pipeline
 from tests.support.fixed_planning import FixedPlanning
 from tests.support.scripted_engine import DEFAULT_CAPABILITIES, ScriptedEngine
@@ -29,6 +30,7 @@ class Parts:
     background: Background
     manager: Manager
     activity: Activity
+    notices: Notices
     pipeline: Pipeline
 
     def call(self, text: str, *, model: str = "a", request_id: str = "r1") -> Call:
@@ -44,7 +46,7 @@ class Parts:
 async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
     # an engine without a scheduler of its own: its queue is the service's
     engine = ScriptedEngine(capabilities=DEFAULT_CAPABILITIES - {Capability.PRIORITY})
-    planning, activity = FixedPlanning(), Activity()
+    planning, activity, notices = FixedPlanning(), Activity(), Notices()
     source = ListedModels([stored_model(name, tmp_path / f"{name}.gguf") for name in ("a", "b")])
     async with Background() as background:
         manager = Manager(
@@ -54,6 +56,8 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
             background=background,
             queue_limit=4,
             keep_alive_s=None,
+            notices=notices,
         )
-        yield Parts(engine, planning, source, background, manager, activity, Pipeline(manager, activity))
+        pipeline = Pipeline(manager, activity)
+        yield Parts(engine, planning, source, background, manager, activity, notices, pipeline)
         await manager.close()

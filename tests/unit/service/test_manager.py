@@ -222,9 +222,11 @@ async def test_a_crash_ends_the_request_and_the_next_one_gets_a_new_engine(parts
     with pytest.raises(EngineCrashed):
         await parts.ask("hi")
     await until(lambda: phase(parts, "a") is InstancePhase.CRASHED)
+    assert [notice.level for notice in parts.notices.all()] == ["error"]
 
     assert await parts.ask("again")
     assert phase(parts, "a") is InstancePhase.READY
+    assert parts.notices.all() == ()
 
 
 async def test_who_waits_behind_a_crash_is_served_by_the_next_engine(parts: Parts) -> None:
