@@ -19,8 +19,8 @@ from localllm.core.facts import ModelFacts
 from localllm.core.ggml import tensor_type
 from localllm.core.kv_cache import cache_widths
 from localllm.core.launch import LaunchPlan
-from localllm.core.machine import Device, Machine
-from localllm.core.memory import HABITS, Estimator, Extras, MemoryEstimate
+from localllm.core.machine import Machine
+from localllm.core.memory import CPU_ID, HABITS, Estimator, Extras, MemoryEstimate
 from localllm.core.search import MINIMUM_CONTEXT, Found, Search
 from localllm.core.speed import SpeedEstimate, estimate_speed
 from localllm.core.units import format_bytes, format_context
@@ -114,22 +114,11 @@ def plan_load(
     warnings: list[str] = []
     base = _base_plan(facts, wish, model_path, chat_template, tuple(stop), mmproj_path, warnings)
     contexts, parallels = _candidates(facts, wish, warnings)
-    found: Found | None = None
-    for gpus in _gpu_choices(usable_gpus(machine, budget), budget):
-        estimator = Estimator(facts, gpus, extras=extras, habits=HABITS.get(wish.engine or ""))
-        search = Search(
-            estimator,
-            budget,
-            structs.replace(
-                base,
-                tensor_split=_split(gpus, budget),
-                ubatch=base.ubatch if gpus else min(base.ubatch, CPU_UBATCH),
-            ),
-        )
-        found = _choose(search, wish, contexts, parallels, has_gpu=bool(gpus))
-        if found is not None:
-            break
+    estimator = Estimator(facts, machine.gpus, extras=extras, habits=HABITS.get(wish.engine or ""))
+    searches = [Search(estimator, budget, plan) for plan in _on_gpus(base, machine, budget)]
+    found = _choose(searches, wish, contexts, parallels, has_gpu=bool(usable_gpus(machine, budget)))
     if found is None:
+        search = searches[-1]
         smallest = structs.replace(
             search.base,
             context_length=contexts[-1],
@@ -140,12 +129,11 @@ def plan_load(
             raise _does_not_fit(search, smallest, budget, machine)
         found = Found(smallest, search.estimate(smallest))
         warnings.append("Does not fit by the planner's figures; loaded because it was forced.")
-    speed = estimate_speed(facts, found.plan, gpus, machine.cpu, device_table)
     return Plan(
         launch=found.plan,
         memory=found.estimate,
-        speed=speed,
-        reason=_reason(facts, found, gpus, budget),
+        speed=estimate_speed(facts, found.plan, machine.gpus, machine.cpu, device_table),
+        reason=_reason(facts, found, machine, budget),
         warnings=tuple(warnings),
     )
 
@@ -205,36 +193,53 @@ def _candidates(facts: ModelFacts, wish: Wish, warnings: list[str]) -> tuple[lis
     return contexts, parallels
 
 
-def _gpu_choices(gpus: tuple[Device, ...], budget: Budget) -> list[tuple[Device, ...]]:
-    """The roomiest GPU alone (no traffic between cards), then all together; without a GPU, none."""
-    if len(gpus) < 2:
-        return [gpus]
-    best = max(gpus, key=lambda gpu: budget.of(gpu.id))
-    return [(best,), gpus]
+def _on_gpus(base: LaunchPlan, machine: Machine, budget: Budget) -> list[LaunchPlan]:
+    """The base plan for each way to use the GPUs: the roomiest alone (no traffic between cards), then all together.
 
-
-def _split(gpus: Sequence[Device], budget: Budget) -> tuple[float, ...]:
-    return tuple(float(budget.of(gpu.id)) for gpu in gpus) if len(gpus) > 1 else ()
+    The split always names every GPU of the machine, since llama.cpp spreads over all of them when it is not told.
+    """
+    rooms = [float(budget.of(gpu.id)) for gpu in machine.gpus]
+    usable = sum(room > 0 for room in rooms)
+    if usable == 0:
+        return [structs.replace(base, ubatch=min(base.ubatch, CPU_UBATCH))]
+    if len(rooms) == 1:
+        return [base]
+    best = rooms.index(max(rooms))
+    alone = tuple(1.0 if index == best else 0.0 for index in range(len(rooms)))
+    plans = [structs.replace(base, tensor_split=alone, main_gpu=best)]
+    if usable > 1:
+        plans.append(structs.replace(base, tensor_split=tuple(rooms), main_gpu=best))
+    return plans
 
 
 def _choose(
-    search: Search, wish: Wish, contexts: Sequence[int], parallels: Sequence[int], *, has_gpu: bool
+    searches: Sequence[Search],
+    wish: Wish,
+    contexts: Sequence[int],
+    parallels: Sequence[int],
+    *,
+    has_gpu: bool,
 ) -> Found | None:
+    """Whole on as few GPUs as will do; else in part on as many as there are."""
     if not has_gpu:
-        return search.whole(contexts, parallels, 0)
+        return searches[0].whole(contexts, parallels, 0)
+    layers = searches[0].total_layers if wish.gpu_layers is None else wish.gpu_layers
+    for search in searches:
+        found = search.whole(contexts, parallels, layers)
+        if found is not None:
+            return found
     if wish.gpu_layers is not None:
-        return search.whole(contexts, parallels, wish.gpu_layers)
-    return (
-        search.whole(contexts, parallels, search.total_layers)
-        or search.partial(contexts[min(1, len(contexts) - 1)], parallels[-1])
-        or search.partial(contexts[-1], parallels[-1])
+        return None
+    return searches[-1].partial(contexts[min(1, len(contexts) - 1)], parallels[-1]) or searches[-1].partial(
+        contexts[-1], parallels[-1]
     )
 
 
-def _reason(facts: ModelFacts, found: Found, gpus: Sequence[Device], budget: Budget) -> str:
+def _reason(facts: ModelFacts, found: Found, machine: Machine, budget: Budget) -> str:
     plan, estimate = found.plan, found.estimate
-    where = ", ".join(gpu.name for gpu in gpus) or "the CPU"
-    if plan.gpu_layers <= 0 or not gpus:
+    used = [gpu for gpu in machine.gpus if estimate.on(gpu.id).weights]
+    where = ", ".join(gpu.name for gpu in used)
+    if plan.gpu_layers <= 0 or not used:
         placed = "Runs on the CPU"
     elif plan.cpu_moe_layers:
         placed = f"Experts of {plan.cpu_moe_layers} of {facts.n_layer} layers on the CPU, the rest on {where}"
@@ -243,7 +248,7 @@ def _reason(facts: ModelFacts, found: Found, gpus: Sequence[Device], budget: Bud
     else:
         placed = f"All {facts.total_layers} layers on {where}"
     sequences = f" × {plan.parallel}" if plan.parallel > 1 else ""
-    main = gpus[0].id if gpus and plan.gpu_layers > 0 else "cpu"
+    main = used[0].id if used else CPU_ID
     spare = max(0, budget.of(main) - estimate.on(main).total)
     return (
         f"{placed}: {format_bytes(estimate.weights_bytes)} of weights, {format_context(plan.context_length)} context"
