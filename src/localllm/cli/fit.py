@@ -60,14 +60,13 @@ def _here(
     model: str, context_length: int | None, kv_type: str | None, parallel: int | None, simulate: str | None
 ) -> FitTable:
     """Computed in this process, from the header alone: for a file, or for a machine that is not this one."""
-    from localllm.cli.hw import local_overrides
+    from localllm.cli.local_model import this_machine
     from localllm.core.facts import facts_from_header
     from localllm.core.recommend import fit_table
-    from localllm.hardware.detect import detect
     from localllm.hardware.simulate import simulate as simulated
     from localllm.hub.gguf_file import read_header
 
-    machine = detect(overrides=local_overrides()) if simulate is None else simulated(simulate)
+    machine = this_machine() if simulate is None else simulated(simulate)
     facts = facts_from_header(read_header(_file_of(model)))
     return fit_table(
         facts,

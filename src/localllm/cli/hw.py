@@ -67,10 +67,13 @@ def command(
 
 def _detect(typed: tuple[str, ...], save: Path | None, replay: Path | None) -> Machine:
     """This machine, or the one in ``replay``; what was typed beats what is set, which beats what is found."""
+    from localllm.cli.local_model import local_overrides, this_machine
     from localllm.hardware.asking import load_answers, save_answers
     from localllm.hardware.detect import detect_with_answers
-    from localllm.hardware.overrides import parse_overrides
+    from localllm.hardware.overrides import apply_overrides, parse_overrides
 
+    if save is None and replay is None:
+        return apply_overrides(this_machine(), parse_overrides(typed))
     overrides = {**local_overrides(), **parse_overrides(typed)}
     raw = load_answers(replay) if replay is not None else None
     detection = detect_with_answers(overrides=overrides, raw=raw)
@@ -78,16 +81,6 @@ def _detect(typed: tuple[str, ...], save: Path | None, replay: Path | None) -> M
         save_answers(detection.answers, save)
         say(f"Wrote the raw answers to {save}; they name this machine's hardware and running programs.")
     return detection.machine
-
-
-def local_overrides() -> dict[str, str]:
-    """``hardware.overrides`` of this machine's settings. Raises HardwareError for one that cannot be read."""
-    from localllm.hardware.overrides import parse_overrides
-    from localllm.settings.load import load_settings
-    from localllm.settings.paths import resolve_paths
-
-    settings = load_settings(resolve_paths(), tolerant=True).settings
-    return parse_overrides(settings.hardware.overrides)
 
 
 def _lines(machine: Machine, explained: bool) -> Iterator[str]:

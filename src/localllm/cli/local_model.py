@@ -53,11 +53,24 @@ def plan_for(
 
 
 def this_machine() -> Machine:
-    """One reading of this machine, its memory bandwidth included (measured once, then remembered)."""
+    """One reading of this machine: with its memory bandwidth (measured once, then remembered) and ``hardware.overrides``.
+
+    Raises HardwareError for an override that cannot be read.
+    """
     from localllm.hardware.remembered import detect_here
     from localllm.settings.paths import resolve_paths
 
-    return detect_here(cache_dir=resolve_paths().cache_dir)
+    return detect_here(cache_dir=resolve_paths().cache_dir, overrides=local_overrides())
+
+
+def local_overrides() -> dict[str, str]:
+    """``hardware.overrides`` of this machine's settings. Raises HardwareError for one that cannot be read."""
+    from localllm.hardware.overrides import parse_overrides
+    from localllm.settings.load import load_settings
+    from localllm.settings.paths import resolve_paths
+
+    settings = load_settings(resolve_paths(), tolerant=True).settings
+    return parse_overrides(settings.hardware.overrides)
 
 
 def build_in_use() -> Path | None:
