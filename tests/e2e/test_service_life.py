@@ -18,7 +18,7 @@ import pytest
 from localllm.hub.store import Store
 from localllm.settings.identity import read_identity
 from localllm.settings.paths import Paths
-from tests.support.service_process import ServiceProcess, run_verb, verb_json
+from tests.support.service_process import REAL, ServiceProcess, run_verb, verb_json
 from tests.support.tiny_gguf import write_tiny_gguf
 from tests.support.until import wait_until
 
@@ -228,11 +228,29 @@ def test_start_is_detached_and_restart_gives_another_process(paths: Paths) -> No
     assert read_identity(paths) is None
 
 
+def test_a_service_that_is_asked_to_restarts_itself_in_place(paths: Paths) -> None:
+    process = ServiceProcess(paths, module=REAL)
+    try:
+        before = process.start().identity
+        process.post("/shutdown", {"restart": True, "drain_seconds": 0})
+        wait_until(lambda: _nonce(paths) not in (None, before.nonce), what="another service")
+        after = process.identity
+        assert (after.pid, after.nonce != before.nonce) == (before.pid, True)
+        assert process.get("/state")["identity"]["nonce"] == after.nonce
+    finally:
+        process.close()
+
+
 def test_a_service_that_cannot_start_says_why(paths: Paths) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = run_verb("start", LOCALLLM_SERVER_PORT=str(taken.getsockname()[1]))
     assert done.returncode == 5
     assert "in use" in done.stderr
+
+
+def _nonce(paths: Paths) -> str | None:
+    identity = read_identity(paths)
+    return identity.nonce if identity else None
 
 
 def _running(services: Sequence[ServiceProcess]) -> int:
