@@ -32,14 +32,24 @@ class Figures(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
+    """``reasoning`` is what a thinking model wrote before its answer."""
+
     model: str
     text: str
+    reasoning: str | None = None
     finish_reason: str | None
     figures: Figures
 
 
 class _Delta(Struct, frozen=True):
     content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+    @property
+    def thought(self) -> str:
+        """Under whichever name the port is set to send it."""
+        return self.reasoning_content or self.reasoning or ""
 
 
 class _Choice(Struct, frozen=True):
@@ -63,7 +73,11 @@ class _Chunk(Struct, frozen=True):
 
 
 async def ask(
-    client: Client, body: dict[str, Any], instance: InstanceState, on_text: Callable[[str], None]
+    client: Client,
+    body: dict[str, Any],
+    instance: InstanceState,
+    on_text: Callable[[str], None],
+    on_reasoning: Callable[[str], None] = lambda text: None,
 ) -> Answer:
     """Stream one answer; ``on_text`` gets each piece as it comes, without the blanks before the first word.
 
@@ -71,6 +85,7 @@ async def ask(
     """
     body = {**body, "stream_options": {"include_usage": True}}
     pieces: list[str] = []
+    thoughts: list[str] = []
     finish_reason: str | None = None
     usage: _Usage | None = None
     sent = time.monotonic()
@@ -80,17 +95,23 @@ async def ask(
         usage = chunk.usage or usage
         for choice in chunk.choices:
             finish_reason = choice.finish_reason or finish_reason
-            text = choice.delta.content or ""
-            if text:
+            text, thought = choice.delta.content or "", choice.delta.thought
+            if text or thought:
                 last = time.monotonic()
                 first = first or last
-            if not pieces:
-                text = text.lstrip()
-            if text:
+            if thought:
+                thoughts.append(thought)
+                on_reasoning(thought)
+            if text := text if pieces else text.lstrip():
                 pieces.append(text)
                 on_text(text)
-    figures = _figures(usage, sent, first, last, instance)
-    return Answer(model=instance.model, text="".join(pieces), finish_reason=finish_reason, figures=figures)
+    return Answer(
+        model=instance.model,
+        text="".join(pieces),
+        reasoning="".join(thoughts) or None,
+        finish_reason=finish_reason,
+        figures=_figures(usage, sent, first, last, instance),
+    )
 
 
 def _figures(

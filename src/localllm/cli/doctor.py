@@ -60,4 +60,4 @@ def _lines(report: DoctorReport) -> Iterator[str]:
         mark, style = _MARKS[check.state]
         yield f"{paint(mark.ljust(4), style)}  {clean_text(check.name)}: {clean_text(check.message)}"
         if check.hint and check.state != "ok":
-            yield f"      {clean_text(check.hint)}"
+            yield from (f"      {line}" for line in clean_text(check.hint).splitlines())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from localllm.cli.arguments import context_options, model_argument
-from localllm.cli.output import Result, emit
+from localllm.cli.output import Result, emit, paint
 from localllm.cli.progress import ProgressLine
 from localllm.cli.session import Remote, call, json_option, remote_options
 
@@ -61,7 +62,7 @@ def command(
         force=force,
     )
     state = call(remote, lambda client: load_showing_progress(client, request))
-    emit(Result("instance", state, lambda: iter([_sentence(state)])), as_json=as_json)
+    emit(Result("instance", state, lambda: _lines(state)), as_json=as_json)
 
 
 async def load_showing_progress(client: Client, request: LoadRequest) -> InstanceState:
@@ -82,11 +83,11 @@ def _fraction(task: object) -> float | None:
     return done / total if total else None
 
 
-def _sentence(state: InstanceState) -> str:
+def _lines(state: InstanceState) -> Iterator[str]:
+    """What is loaded, and on a line of its own why so."""
     from localllm.core.units import format_bytes
 
-    why = f" ({state.reason})" if state.reason else ""
-    text = f"{state.model} is {state.phase.value} on {state.engine}{why}"
+    text = f"{state.model} is {state.phase.value} on {state.engine}"
     if state.context_length:
         text += f", {state.context_length} tokens of context"
         if state.parallel and state.parallel > 1:
@@ -94,4 +95,6 @@ def _sentence(state: InstanceState) -> str:
     taken = state.measured_bytes or state.planned_bytes
     if taken:
         text += f", {format_bytes(taken)}"
-    return text + "."
+    yield text + "."
+    if state.reason:
+        yield paint(state.reason[:1].upper() + state.reason[1:], "dim")

@@ -9,7 +9,7 @@ import click
 
 from localllm.cli.arguments import model_argument
 from localllm.cli.diagnostics import say
-from localllm.cli.output import Result, emit
+from localllm.cli.output import Result, emit, paint
 from localllm.cli.session import Remote, call, json_option, remote_options
 from localllm.tui.sanitise import clean_text
 
@@ -81,37 +81,49 @@ async def one_answer(client: Client, model: str, body: dict[str, Any], *, quiet:
     from localllm.core.control import LoadRequest
 
     instance = await load_showing_progress(client, LoadRequest(model=model))
-    answer = await ask(
-        client, {**body, "model": instance.model}, instance, (lambda text: None) if quiet else _write
-    )
-    if not quiet and not answer.text.endswith("\n"):
-        sys.stdout.write("\n")
-    return answer
+    printer = _Printer(quiet=quiet)
+    try:
+        return await ask(
+            client, {**body, "model": instance.model}, instance, printer.write, printer.write_reasoning
+        )
+    finally:
+        printer.end()
 
 
-def _prompt(words: tuple[str, ...]) -> str | None:
-    """What to ask: the words, what is piped in, or both; None = a person who wants a chat.
+class _Printer:
+    """Prints an answer as it comes, and ends its last line, however the answer ended.
 
-    Raises click.UsageError when there is nothing to ask.
+    Reasoning goes to stderr, and only where a person reads along: it is talk, not the answer.
     """
-    given = " ".join(words).strip()
-    piped = "" if sys.stdin.isatty() else sys.stdin.read(_LARGEST_INPUT_BYTES + 1)
-    if len(piped) > _LARGEST_INPUT_BYTES:
-        raise click.UsageError("What is piped in is larger than 4 MiB.")
-    text = "\n\n".join(part for part in (given, piped.strip()) if part)
-    if text:
-        return text
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        return None
-    raise click.UsageError("There is no prompt: type one after the model, or pipe one in.")
 
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._last = ""
+        self._thinking = False
 
-def _messages(system: str | None, text: str) -> list[dict[str, str]]:
-    said = [{"role": "user", "content": text}]
-    return said if system is None else [{"role": "system", "content": system}, *said]
+    def write(self, text: str) -> None:
+        """To a terminal only what it may be told; to a file or a pipe exactly what the model said."""
+        if self._quiet:
+            return
+        self._end_thinking()
+        self._last = text
+        sys.stdout.write(clean_text(text) if sys.stdout.isatty() else text)
+        sys.stdout.flush()
 
+    def write_reasoning(self, text: str) -> None:
+        if not self._quiet and sys.stderr.isatty():
+            self._thinking = True
+            sys.stderr.write(paint(clean_text(text), "dim", sys.stderr))
+            sys.stderr.flush()
 
-def _write(text: str) -> None:
-    """To a terminal only what it may be told; to a file or a pipe exactly what the model said."""
-    sys.stdout.write(clean_text(text) if sys.stdout.isatty() else text)
-    sys.stdout.flush()
+    def end(self) -> None:
+        self._end_thinking()
+        if self._last and not self._last.endswith("\n"):
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+
+    def _end_thinking(self) -> None:
+        if self._thinking:
+            self._thinking = False
+            sys.stderr.write("\n\n")
+            sys.stderr.flush()

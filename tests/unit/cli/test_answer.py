@@ -64,6 +64,22 @@ async def test_the_answer_comes_in_pieces_and_without_leading_blanks() -> None:
     assert port.asked["stream_options"] == {"include_usage": True}
 
 
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+async def test_reasoning_is_kept_apart_and_counts_as_the_first_token(field: str) -> None:
+    thought = {"choices": [{"index": 0, "delta": {field: "Hm."}, "finish_reason": None}]}
+    seen: list[str] = []
+    answer = await ask(
+        cast(Client, Port(thought, delta("\n\nYes"), delta(finish="stop"), USAGE)),
+        {},
+        INSTANCE,
+        lambda text: seen.append(f"text {text}"),
+        lambda text: seen.append(f"thought {text}"),
+    )
+    assert seen == ["thought Hm.", "text Yes"]
+    assert (answer.text, answer.reasoning) == ("Yes", "Hm.")
+    assert answer.figures.ttft_ms is not None
+
+
 async def test_an_empty_answer_has_no_times() -> None:
     answer = await ask(cast(Client, Port(delta(finish="stop"), USAGE)), {}, INSTANCE, print)
     assert answer.text == ""

@@ -62,9 +62,37 @@ def test_a_whole_disk_is_not_piped_into_a_prompt(monkeypatch: pytest.MonkeyPatch
         run._prompt(())
 
 
-def test_a_terminal_gets_no_escapes_and_a_pipe_gets_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    for terminal, shown in ((True, "a]52;b"), (False, "a\x1b]52;b")):
-        stream = Input("", terminal=terminal)
-        monkeypatch.setattr(sys, "stdout", stream)
-        run._write("a\x1b]52;b")
-        assert stream.getvalue() == shown
+@pytest.mark.parametrize(("terminal", "shown"), [(True, "a]52;b\n"), (False, "a\x1b]52;b\n")])
+def test_a_terminal_gets_no_escapes_and_a_pipe_gets_everything(
+    terminal: bool, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Input("", terminal=terminal)
+    monkeypatch.setattr(sys, "stdout", stream)
+    printer = run._Printer(quiet=False)
+    printer.write("a\x1b]52;b")
+    printer.end()
+    assert stream.getvalue() == shown
+
+
+def test_the_last_line_is_ended_once_and_nothing_makes_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Input("", terminal=False)
+    monkeypatch.setattr(sys, "stdout", stream)
+    for pieces in (("whole line\n",), ("half", " a line"), ()):
+        printer = run._Printer(quiet=False)
+        for piece in pieces:
+            printer.write(piece)
+        printer.end()
+    assert stream.getvalue() == "whole line\nhalf a line\n"
+
+
+def test_reasoning_is_shown_to_people_and_kept_out_of_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    for terminal, talk in ((True, "Hm.\n\n"), (False, "")):
+        out, err = Input("", terminal=False), Input("", terminal=terminal)
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setattr(sys, "stderr", err)
+        monkeypatch.setenv("NO_COLOR", "1")
+        printer = run._Printer(quiet=False)
+        printer.write_reasoning("Hm.")
+        printer.write("Yes")
+        printer.end()
+        assert (out.getvalue(), err.getvalue()) == ("Yes\n", talk)
