@@ -127,3 +127,25 @@ class _Printer:
             self._thinking = False
             sys.stderr.write("\n\n")
             sys.stderr.flush()
+
+
+def _prompt(words: tuple[str, ...]) -> str | None:
+    """What to ask: the words, what is piped in, or both; None = a person who wants a chat.
+
+    Raises click.UsageError when there is nothing to ask.
+    """
+    given = " ".join(words).strip()
+    piped = "" if sys.stdin.isatty() else sys.stdin.read(_LARGEST_INPUT_BYTES + 1)
+    if len(piped) > _LARGEST_INPUT_BYTES:
+        raise click.UsageError("What is piped in is larger than 4 MiB.")
+    text = "\n\n".join(part for part in (given, piped.strip()) if part)
+    if text:
+        return text
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        return None
+    raise click.UsageError("There is no prompt: type one after the model, or pipe one in.")
+
+
+def _messages(system: str | None, text: str) -> list[dict[str, str]]:
+    said = [{"role": "user", "content": text}]
+    return said if system is None else [{"role": "system", "content": system}, *said]
