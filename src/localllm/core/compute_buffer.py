@@ -54,7 +54,7 @@ def compute_bytes(facts: ModelFacts, plan: LaunchPlan, share: Share) -> int:
     widths = _widths(facts, batch)
     mask = _mask_bytes(facts, plan, batch, share)
     stages = [
-        _feed_forward(facts, widths, batch) + mask,
+        _feed_forward(facts, plan, widths, batch) + mask,
         _logits(facts, widths, share.outputs),
         _recurrence(facts, plan, widths, batch) + mask,
     ]
@@ -121,10 +121,12 @@ def _mask_bytes(facts: ModelFacts, plan: LaunchPlan, batch: int, share: Share) -
     return cells * batch * (_F16 if share.flash_attention else _F32)
 
 
-def _feed_forward(facts: ModelFacts, widths: _Widths, batch: int) -> int:
+def _feed_forward(facts: ModelFacts, plan: LaunchPlan, widths: _Widths, batch: int) -> int:
     """Gate, up and their product, beside the residual; or all experts' results and their weighted copies."""
     hybrid = facts.recurrent_layers[0]
     around = widths.stream * (1 if hybrid and facts.is_moe else 3) + (0 if hybrid else widths.mixed)
+    if _quantised_cache(plan) and widths.mixed < widths.stream:
+        around += widths.mixed  # attention's result is rotated, and does not fit where the residual was
     inner = 3 * widths.dense
     if facts.is_moe:
         row = facts.n_expert_used * batch * _F32

@@ -1,4 +1,4 @@
-from localllm.core.engine_log import LoggedBuffer, parse_buffers, total_bytes
+from localllm.core.engine_log import LoggedBuffer, parse_buffers, parse_cache_sizes, total_bytes
 from localllm.core.units import MIB
 
 SLIDING_WINDOW = """\
@@ -50,3 +50,13 @@ def test_prefixes_devices_and_recurrent_state() -> None:
 
 def test_a_log_without_buffers_gives_nothing() -> None:
     assert parse_buffers("error: out of memory\n") == ()
+
+
+def test_the_summaries_of_the_caches_count_where_nothing_is_allocated() -> None:
+    text = (
+        "llama_kv_cache:        CPU KV buffer size =     0.00 MiB\n"
+        "llama_kv_cache: size =    6.00 MiB (  2048 cells,   3 layers,  1/1 seqs), K (f16):    3.00 MiB\n"
+        "llama_kv_cache: size =   15.00 MiB (  1024 cells,  15 layers,  1/1 seqs), K (f16):    7.50 MiB\n"
+        "llama_memory_recurrent: size =    0.25 MiB (     1 cells,   4 layers,  1 seqs), R (f32): 0.10 MiB\n"
+    )
+    assert parse_cache_sizes(text) == (21 * MIB, MIB // 4)

@@ -114,8 +114,10 @@ class Simulator:
         return tuple(LoggedBuffer(kind, device, size) for kind, device, size in decoded["buffers"])
 
     def _running(self) -> subprocess.Popen[str]:
-        if self._process is not None and self._process.poll() is None:
-            return self._process
+        if self._process is not None:
+            if self._process.poll() is None:
+                return self._process
+            self._stop()
         if not available():
             raise EngineUnavailable(
                 "The simulation needs llama-cpp-python.", hint="pip install 'localllm[llama-cpp]'"
