@@ -80,7 +80,7 @@ def test_what_works_without_a_service_starts_none(shell: Shell, tiny: Path) -> N
     assert "server.port" in shell("config", "show").stdout
 
 
-def test_import_look_and_remove(shell: Shell, tiny: Path) -> None:
+def test_import_look_and_remove(shell: Shell, tiny: Path, isolated_home: Path) -> None:
     assert "The store is empty" in shell("list").stderr
     imported = shell("import", str(tiny))
     assert imported.stdout == "Imported tiny-llama:F32.\n"
@@ -91,6 +91,12 @@ def test_import_look_and_remove(shell: Shell, tiny: Path) -> None:
     shown = shell("show", "tiny-llama").stdout
     assert "trained context   2048 tokens" in shown
     assert shell("show", "tiny-llama", "--template").stdout.strip() == CHATML_TEMPLATE.strip()
+    assert "is what was stored" in shell("show", "tiny-llama", "--verify").stderr
+    (blob,) = (isolated_home / "localllm" / "data" / "models" / "blobs").iterdir()
+    blob.chmod(0o600)
+    blob.write_bytes(b"x" * blob.stat().st_size)
+    assert "its SHA-256 differs" in shell("show", "tiny-llama", "--verify", exit_code=8).stderr
+    blob.write_bytes(tiny.read_bytes())
     assert shell.json("fit", "tiny-llama", "--context", "1k", kind="fit")["context_length"] == 1024
     assert "Removed tiny-llama:F32" in shell("rm", "tiny-llama", "-y").stdout
     assert shell.json("list", kind="models")["models"] == []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localllm.cli.arguments import model_argument
+from localllm.cli.diagnostics import say
 from localllm.cli.output import Result, emit, paint, pairs
 from localllm.cli.session import Remote, call, json_option, remote_options
 from localllm.tui.sanitise import clean_text
@@ -28,15 +29,32 @@ _FACTS = {
 @click.command()
 @model_argument
 @click.option("--template", is_flag=True, help="Print the chat template and nothing else.")
+@click.option(
+    "--verify", is_flag=True, help="Read its files again and compare them with their SHA-256 first."
+)
 @json_option
 @remote_options
-def command(model: str, template: bool, as_json: bool, remote: Remote) -> None:
+def command(model: str, template: bool, verify: bool, as_json: bool, remote: Remote) -> None:
     """Everything known about MODEL: file, figures of its architecture, licence, chat template."""
+    if verify:
+        _verify(model, remote)
     detail = call(remote, lambda client: client.model(model))
     if template:
         click.echo(clean_text(detail.chat_template or ""))
         return
     emit(Result("model", detail, lambda: _lines(detail)), as_json=as_json)
+
+
+def _verify(model: str, remote: Remote) -> None:
+    """Raises ChecksumMismatch when a file is not what was stored."""
+    if remote.host is not None:
+        raise click.UsageError("--verify reads the files of this machine; run it over there.")
+    from localllm.cli.local_store import local_store
+    from localllm.cli.progress import ProgressLine
+
+    with ProgressLine() as line:
+        local_store().verify(model, lambda done, total: line.show(f"Reading {model}", done / total))
+    say(f"{model} is what was stored.")
 
 
 def _lines(detail: ModelDetail) -> Iterator[str]:

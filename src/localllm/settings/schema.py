@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from localllm.core.config import Settings
+from localllm.core.units import parse_bytes
 
 SECRET_KEYS = frozenset({"server.api_keys"})
 """Never printed in full, by anyone."""
@@ -71,6 +72,8 @@ class Setting:
             "list": "a list of texts",
             "string": "a text",
         }[self.type]
+        if self.key.endswith("_bytes"):
+            return "an amount of bytes, such as 512MiB"
         if self.minimum is not None and self.maximum is not None:
             words += f" from {self.minimum:g} to {_plain(self.maximum)}"
         return words
@@ -134,6 +137,11 @@ def _parse_text(setting: Setting, text: str) -> object:
         return [part.strip() for part in text.split(",") if part.strip()]
     if setting.type == "boolean":
         return {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(text.lower(), text)
+    if setting.key.endswith("_bytes"):
+        try:
+            return parse_bytes(text)
+        except ValueError:
+            return text
     return text
 
 

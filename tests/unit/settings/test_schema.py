@@ -23,6 +23,7 @@ def test_variable_names_are_unique() -> None:
     [
         ("server.port", "a whole number from 0 to 65535"),
         ("server.strict", "true or false"),
+        ("server.max_body_bytes", "an amount of bytes, such as 512MiB"),
         ("server.api_keys", "a list of texts"),
         ("engine.kv_type", "one of f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0"),
         ("engine.gpu_layers", "a whole number from 0 to 100000"),
@@ -58,6 +59,8 @@ def test_nearest_key(key: str, near: str | None) -> None:
         ("server.api_keys", "a, b,", ("a", "b")),
         ("server.drain_seconds", "2.5", 2.5),
         ("engine.context_length", "4096", 4096),
+        ("server.max_body_bytes", "8MiB", 8 << 20),
+        ("server.max_body_bytes", "1000", 1000),
     ],
 )
 def test_texts_are_parsed(key: str, text: str, value: object) -> None:
