@@ -21,6 +21,7 @@ import psutil
 
 from localllm.core.engine_log import parse_buffers
 from localllm.core.errors import (
+    BadRequest,
     Cancelled,
     EngineCrashed,
     EngineStalled,
@@ -244,12 +245,16 @@ class LlamaCppInstance(Instance):
     # ------------------------------------------------------------ the worker's side
 
     def _send(self, command: protocol.Command) -> None:
-        """Raises: EngineCrashed, Cancelled: there is no worker any more."""
+        """Raises: BadRequest: no frame can hold it; EngineCrashed, Cancelled: there is no worker any more."""
         if self._unloading:
             raise Cancelled("The model was unloaded.")
         if self.exited.done():
             raise _crashed(self.exited.result())
-        self._child.stdin.write(protocol.frame(command))
+        try:
+            data = protocol.frame(command)
+        except (UnicodeEncodeError, OverflowError, TypeError, ValueError) as error:
+            raise BadRequest(f"The request holds a value that cannot be passed on: {error}") from error
+        self._child.stdin.write(data)
 
     def _send_quietly(self, command: protocol.Command) -> None:
         if self._child.alive and not self._unloading:

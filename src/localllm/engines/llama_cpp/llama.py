@@ -38,8 +38,8 @@ _CANDIDATE: Final = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.
 """llama.h, llama_token_data."""
 
 _LONGEST_PIECE: Final = 4096
-_LOGGED_LEVELS: Final = frozenset((1, 2, 3))
-"""ggml.h: info, warn, error."""
+_LOGGED_LEVELS: Final = frozenset((2, 3, 4))
+"""ggml.h, ggml_log_level: info, warn, error."""
 
 PARTIAL_STATE: Final = 1
 """llama.h, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: the sliding-window or recurrent part of a sequence's state."""

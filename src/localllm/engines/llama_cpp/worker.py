@@ -11,11 +11,12 @@ import os
 import queue
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import BinaryIO
 
-from localllm.core.errors import LocalLLMError, Unsupported
+from localllm.core.errors import GenerationFailed, LocalLLMError, Unsupported
 from localllm.core.launch import LaunchPlan
 from localllm.engines.base import Capability
 from localllm.engines.llama_cpp import llama, protocol
@@ -38,6 +39,7 @@ class Worker:
         self._to_prepare: queue.SimpleQueue[protocol.Preparable] = queue.SimpleQueue()
         self._preparing: set[int] = set()
         self._cancelled: set[int] = set()
+        self._failed = False
         self._model = llama.Model(plan, self._report_loading)
         self._kind = _memory_kind(self._model, plan)
         spare = _spare_sequences(self._kind, plan)
@@ -73,8 +75,8 @@ class Worker:
             warnings=self._preparer.template.warnings,
         )
 
-    def run(self) -> None:
-        """Serve until stdin ends."""
+    def run(self) -> bool:
+        """Serve until stdin ends. False: it ended because a frame could not be read."""
         self._send(self.ready())
         for target in (self._read, self._prepare):
             threading.Thread(target=target, name=target.__name__.strip("_"), daemon=True).start()
@@ -86,7 +88,7 @@ class Worker:
                 self._say(self._scheduler.step())
                 continue
             if work is None:
-                return
+                return not self._failed
             work()
 
     # ------------------------------------------------------------ command threads
@@ -107,6 +109,9 @@ class Worker:
                         if isinstance(command, protocol.Generate):
                             self._preparing.add(command.number)
                         self._to_prepare.put(command)
+        except Exception:  # noqa: BLE001 - a parent that talks nonsense is a bug: say so and end
+            traceback.print_exc()
+            self._failed = True
         finally:
             self._inbox.put(None)
 
@@ -124,6 +129,9 @@ class Worker:
             return self._preparer.job(command.number, command.request)
         except LocalLLMError as error:
             return Failure(error)
+        except Exception:  # noqa: BLE001 - a bug that one request met is that request's failure, and in the log
+            traceback.print_exc()
+            return Failure(GenerationFailed("The request could not be prepared; the engine's log says why."))
 
     def _reply(self, command: protocol.Count | protocol.Tokenize | protocol.Detokenize) -> protocol.Reply:
         number = command.number
@@ -269,7 +277,8 @@ def main() -> None:
         reports.write(protocol.frame(protocol.LoadFailure(protocol.Problem.of(error))))
         reports.flush()
         sys.exit(1)
-    worker.run()
+    if not worker.run():
+        sys.exit(1)
 
 
 if __name__ == "__main__":
