@@ -304,6 +304,64 @@ class ImportRequest(Struct, frozen=True, kw_only=True):
     source: str | None = None
 
 
+class SearchHit(Struct, frozen=True, kw_only=True):
+    """Something that can be pulled: ``reference`` is what ``pull`` takes. ``why`` explains a place in the ranking."""
+
+    reference: str
+    title: str
+    source: str
+    downloads: int | None = None
+    likes: int | None = None
+    gated: bool = False
+    updated_at: str | None = None
+    parameters: int | None = None
+    licence: str | None = None
+    purposes: tuple[str, ...] = ()
+    why: str | None = None
+
+
+class SearchResults(Struct, frozen=True, kw_only=True):
+    """``problems`` says which source could not be asked."""
+
+    hits: tuple[SearchHit, ...]
+    problems: tuple[str, ...] = ()
+
+
+class PullRequest(Struct, frozen=True, kw_only=True):
+    """``reference`` as in ``hub/references.py``; ``quant`` None = what the planner recommends here."""
+
+    reference: str
+    quant: str | None = None
+
+
+class PullPreview(Struct, frozen=True, kw_only=True):
+    """What a pull would fetch, known from listings and the file's header before any weight is fetched.
+
+    ``name`` is what the model will be called here. ``fit`` is the table of every quantisation at the source,
+    ``quant_reason`` why this one was chosen. ``missing_bytes`` is what is still to be fetched; ``foreign`` says why
+    stock llama.cpp cannot run the file, None when it can.
+    """
+
+    reference: str
+    name: str
+    origin: str
+    quant: str | None
+    quant_reason: str
+    files: tuple[str, ...]
+    size_bytes: int
+    missing_bytes: int
+    free_bytes: int
+    reserve_bytes: int
+    architecture: str | None = None
+    parameters: int | None = None
+    trained_context_length: int | None = None
+    licence: str | None = None
+    capabilities: tuple[str, ...] = ()
+    foreign: str | None = None
+    fit: FitTable | None = None
+    here: bool = False
+
+
 class Removed(Struct, frozen=True, kw_only=True):
     name: str
     freed_bytes: int = 0

@@ -121,6 +121,19 @@ class Blobs:
         for blob in self.root.glob("sha256-*"):
             yield from (blob,) if blob.is_file() else sorted(blob.glob("model-00001-of-*.gguf"))
 
+    def adopt_file(self, source: Path, target: Path) -> None:
+        """Move a complete, verified file of this disk to its place; one that is there already is left untouched.
+
+        A ``source`` that is gone was moved before. Raises HubError when the disk refuses or neither exists.
+        """
+        with _disk_errors(self.root):
+            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if target.exists():
+                source.unlink(missing_ok=True)
+                return
+            source.rename(target)
+            sync_folder(target.parent)
+
     def remove(self, path: Path) -> int:
         """Delete the blob that ``path`` is or lies in; the bytes that this freed (a hard link frees none)."""
         target = path if path.parent == self.root else path.parent
@@ -152,16 +165,23 @@ class Blobs:
                     _discard(leftover)
 
 
-def require_space(folder: Path, needed_bytes: int) -> None:
-    """Raise DiskFull when writing ``needed_bytes`` would leave less than 1 GiB (or 2 %) of the disk free."""
+def disk_room(folder: Path) -> tuple[int, int]:
+    """(bytes free, bytes of those that are kept in reserve: 1 GiB or 2 % of the disk) where ``folder`` is or will be."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
     usage = shutil.disk_usage(folder)
-    reserve = min(max(1 << 30, usage.total // 50), usage.total // 10)
-    if needed_bytes > usage.free - reserve:
+    return usage.free, min(max(1 << 30, usage.total // 50), usage.total // 10)
+
+
+def require_space(folder: Path, needed_bytes: int) -> None:
+    """Raise DiskFull when writing ``needed_bytes`` would leave less than the reserve."""
+    free, reserve = disk_room(folder)
+    if needed_bytes > free - reserve:
         raise DiskFull(
-            f"The disk of {folder} has {format_bytes(usage.free)} free; the model needs {format_bytes(needed_bytes)}"
+            f"The disk of {folder} has {format_bytes(free)} free; the model needs {format_bytes(needed_bytes)}"
             f" and {format_bytes(reserve)} are kept in reserve.",
             hint="Free some space, or import with --link (same disk) or --reference (leaves the file where it is).",
-            details={"needed_bytes": needed_bytes, "free_bytes": usage.free, "reserve_bytes": reserve},
+            details={"needed_bytes": needed_bytes, "free_bytes": free, "reserve_bytes": reserve},
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from localllm.core.errors import GGUFError
@@ -47,12 +48,12 @@ def read_header(path: str | os.PathLike[str]) -> GGUFHeader:
         GGUFError: it is not a regular file, cannot be read, is not a model, or a part is missing or wrong.
     """
     file = Path(path)
-    first = _read_one(file)
+    first = read_part(file)
     count = _split_figure(first, "split.count", 1)
     if count <= 1:
         return first
-    parts = [first, *(_read_one(part) for part in split_paths(file, count)[1:])]
-    return _join(file, parts)
+    parts = [first, *(read_part(part) for part in split_paths(file, count)[1:])]
+    return join_headers(file.name, parts)
 
 
 def split_paths(path: Path, count: int) -> list[Path]:
@@ -76,7 +77,8 @@ def split_paths(path: Path, count: int) -> list[Path]:
     return [path.with_name(f"{match['stem']}-{n:05d}-of-{count:05d}.gguf") for n in range(1, count + 1)]
 
 
-def _read_one(path: Path) -> GGUFHeader:
+def read_part(path: Path) -> GGUFHeader:
+    """The header of this one file, whatever set it is a part of. Raises GGUFError as ``read_header``."""
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         # non-blocking: opening a pipe that nobody writes to would wait for ever
@@ -103,13 +105,14 @@ def _split_figure(header: GGUFHeader, key: str, default: int) -> int:
     return value
 
 
-def _join(path: Path, parts: list[GGUFHeader]) -> GGUFHeader:
+def join_headers(name: str, parts: Sequence[GGUFHeader]) -> GGUFHeader:
+    """The headers of a split model's parts, in order, as if they were one file. Raises GGUFError when they are not."""
     tensors: dict[str, TensorInfo] = {}
     for index, part in enumerate(parts):
         number, count = _split_figure(part, "split.no", 0), _split_figure(part, "split.count", 1)
         if (number, count) != (index, len(parts)):
             raise GGUFError(
-                f"Part {index + 1} of {path.name} says in its header that it is part {number + 1} of {count}."
+                f"Part {index + 1} of {name} says in its header that it is part {number + 1} of {count}."
             )
         for tensor in part.tensors:
             if tensor.name in tensors:
@@ -117,7 +120,7 @@ def _join(path: Path, parts: list[GGUFHeader]) -> GGUFHeader:
             tensors[tensor.name] = tensor
     expected = _split_figure(parts[0], "split.tensors.count", len(tensors))
     if expected != len(tensors):
-        raise GGUFError(f"The parts of {path.name} hold {len(tensors)} tensors, but {expected} belong to it.")
+        raise GGUFError(f"The parts of {name} hold {len(tensors)} tensors, but {expected} belong to it.")
     first = parts[0]
     return GGUFHeader(
         version=first.version,

@@ -211,6 +211,26 @@ class Store:
             self._manifests.write(manifest)
         return self._model(manifest)
 
+    def publish(self, manifest: Manifest, files: Sequence[Path]) -> StoredModel:
+        """Take in what was downloaded and verified: ``files``, in the manifest's order, move to their places.
+
+        They must lie on the store's disk. One that is gone was moved by an attempt before this one, or was here
+        already. Raises HubError when the disk refuses.
+        """
+        with self._lock:
+            for source, target in zip(files, self._all_paths(manifest), strict=True):
+                self._blobs.adopt_file(source, target)
+            self._manifests.write(manifest)
+        return self._model(manifest)
+
+    def places(self, manifest: Manifest) -> Sequence[Path]:
+        """Where each file of the manifest belongs, in its order, the projector last; whether it is there or not."""
+        return self._all_paths(manifest)
+
+    def manifest(self, name: str) -> Manifest | None:
+        """What is written down about the model of exactly that name. Raises BadName or StoreCorrupt."""
+        return self._manifests.read(parse_name(name))
+
     def remove(self, name: str) -> int:
         """Forget the model and delete what no model needs any more; the bytes that this freed.
 

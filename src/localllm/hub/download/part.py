@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +17,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from localllm.core.errors import DiskFull, DownloadFailed
+from localllm.core.errors import DiskFull, HubError
 from localllm.hub.blobs import sync_folder
-from localllm.hub.download.ranges import Ranges
+from localllm.hub.download.ranges import Range, Ranges
 
 FORMAT = 1
 
@@ -35,28 +36,31 @@ class State(Struct, frozen=True, kw_only=True):
 
 
 class PartFile:
-    """One file being fetched. Not for two writers: the caller holds the lock on ``path``."""
+    """One file being fetched. Not for two writers: the caller holds the lock on ``path``.
+
+    ``write``, ``read``, ``commit`` and ``close`` block and are for threads; a thread that was left behind by a
+    cancelled task finds the file closed, never another file under its descriptor.
+    """
 
     def __init__(self, path: Path, *, url: str, size: int, etag: str | None, sha256: str | None) -> None:
         """Open or create; earlier progress counts when size and identity (sha256, else etag) are the same.
 
         Raises:
-            DownloadFailed: the folder cannot be written.
+            HubError: the folder cannot be written.
             DiskFull: not even an empty file fits.
         """
         self.path = path
         self.state_path = path.with_suffix(".state")
         self._identity = State(url=url, size=size, etag=etag, sha256=sha256, done=())
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._users = threading.Condition()
+        self._in_use = 0
+        self._recording = threading.Lock()
         with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
             self._descriptor = os.open(path, flags, 0o600)
-        self.ranges = Ranges(size, self._recorded())
-        self._written = Ranges(size, self.ranges)
-
-    @property
-    def resumed_bytes(self) -> int:
-        return self.ranges.covered
+        self._recorded = Ranges(size, self._read_state())
+        self._written = Ranges(size, self._recorded)
 
     @property
     def written_bytes(self) -> int:
@@ -65,46 +69,59 @@ class PartFile:
 
     @property
     def unrecorded_bytes(self) -> int:
-        return self._written.covered - self.ranges.covered
+        return self._written.covered - self._recorded.covered
 
     @property
     def prefix(self) -> int:
         """Bytes written from the beginning on without a gap (what may be hashed already)."""
         return self._written.prefix
 
-    def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Write at ``offset``; recorded by the next ``commit``."""
+    def pieces(self, size: int) -> list[Range]:
+        """What is missing, in pieces of at most ``size`` bytes."""
+        return self._written.pieces(size)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write at ``offset``; it counts from ``mark`` on."""
         view = memoryview(data)
-        at = offset
-        with disk_errors(self.path):
+        with self._used() as descriptor, disk_errors(self.path):
             while view:
-                count = os.pwrite(self._descriptor, view, at)
-                at, view = at + count, view[count:]
-        self._written.add(offset, at)
+                count = os.pwrite(descriptor, view, offset)
+                offset, view = offset + count, view[count:]
+
+    def mark(self, start: int, end: int) -> None:
+        """Say that [start, end) was written; recorded by the next ``commit``."""
+        self._written.add(start, end)
 
     def read(self, offset: int, length: int) -> bytes:
-        return os.pread(self._descriptor, length, offset)
+        with self._used() as descriptor, disk_errors(self.path):
+            return os.pread(descriptor, length, offset)
 
     def commit(self) -> None:
-        """Flush what was written and record it. Blocks for as long as the disk takes; call it in a thread."""
-        done = tuple(self._written)
-        with disk_errors(self.path):
-            os.fsync(self._descriptor)
-            self._record(done)
-        for start, end in done:
-            self.ranges.add(start, end)
+        """Flush what was written and record it."""
+        with self._recording:
+            written, done = self._written, tuple(self._written)
+            with self._used() as descriptor, disk_errors(self.path):
+                os.fsync(descriptor)
+                self._write_state(done)
+            if self._written is written:
+                self._recorded = Ranges(self._identity.size, done)
 
     def restart(self) -> None:
-        """Forget all progress: the file at the source is another one now."""
-        self.ranges = Ranges(self._identity.size)
-        self._written = Ranges(self._identity.size)
-        self.state_path.unlink(missing_ok=True)
-        os.ftruncate(self._descriptor, 0)
+        """Forget all progress: the source has another file now, or can only send the whole."""
+        with self._recording:
+            self._recorded = Ranges(self._identity.size)
+            self._written = Ranges(self._identity.size)
+            self.state_path.unlink(missing_ok=True)
+            with self._used() as descriptor, disk_errors(self.path):
+                os.ftruncate(descriptor, 0)
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """Wait for threads that are at it, and close."""
+        with self._users:
+            descriptor, self._descriptor = self._descriptor, -1
+            self._users.wait_for(lambda: self._in_use == 0)
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def discard(self) -> None:
         """Close and delete everything."""
@@ -115,14 +132,30 @@ class PartFile:
     def publish(self, target: Path) -> None:
         """Close the complete, verified file and rename it to ``target``; durable when this returns."""
         with disk_errors(self.path):
-            os.ftruncate(self._descriptor, self._identity.size)
-            os.fsync(self._descriptor)
+            with self._used() as descriptor:
+                os.ftruncate(descriptor, self._identity.size)
+                os.fchmod(descriptor, 0o400)
+                os.fsync(descriptor)
             self.close()
             self.path.rename(target)
             sync_folder(target.parent)
         self.state_path.unlink(missing_ok=True)
 
-    def _recorded(self) -> tuple[tuple[int, int], ...]:
+    @contextmanager
+    def _used(self) -> Iterator[int]:
+        with self._users:
+            descriptor = self._descriptor
+            if descriptor < 0:
+                raise HubError(f"{self.path.name} was closed.")
+            self._in_use += 1
+        try:
+            yield descriptor
+        finally:
+            with self._users:
+                self._in_use -= 1
+                self._users.notify_all()
+
+    def _read_state(self) -> tuple[tuple[int, int], ...]:
         try:
             state = msgspec.json.decode(self.state_path.read_bytes(), type=State)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -135,7 +168,7 @@ class PartFile:
         valid = all(0 <= start <= end <= min(state.size, on_disk) for start, end in state.done)
         return state.done if valid else ()
 
-    def _record(self, done: tuple[tuple[int, int], ...]) -> None:
+    def _write_state(self, done: tuple[tuple[int, int], ...]) -> None:
         state = msgspec.structs.replace(self._identity, done=done)
         beside = self.state_path.with_suffix(".state-new")
         with beside.open("wb") as file:
@@ -156,4 +189,6 @@ def disk_errors(path: Path) -> Iterator[None]:
                 f"The disk of {path.parent} is full; what was downloaded so far is kept.",
                 hint="Free some space and pull again: it goes on where it stopped.",
             ) from error
-        raise DownloadFailed(f"{path} cannot be written: {error.strerror}.") from error
+        raise HubError(
+            f"{path} cannot be written: {error.strerror}.", hint="Check its permissions."
+        ) from error

@@ -8,7 +8,10 @@ Range = tuple[int, int]
 
 
 class Ranges:
-    """A set of byte positions. ``add`` merges; nothing outside [0, total) is ever in it."""
+    """A set of byte positions. ``add`` merges; nothing outside [0, total) is ever in it.
+
+    The list inside is replaced, never changed, so another thread may read it meanwhile.
+    """
 
     def __init__(self, total: int, done: Iterable[Range] = ()) -> None:
         if total < 0:
