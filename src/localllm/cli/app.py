@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from localllm.client.client import Client
 
 
-def open_app(remote: Remote, *, model: str | None = None) -> int:
+def open_app(remote: Remote, *, model: str | None = None, low_bandwidth: bool | None = None) -> int:
     """Run the terminal app until it is left; its exit code. ``model`` begins a chat with that model first.
 
     What can be known to be wrong before the screen is taken (no such model, no such host) is an error first.
@@ -19,7 +19,7 @@ def open_app(remote: Remote, *, model: str | None = None) -> int:
 
     if model is not None:
         call(remote, lambda client: _begin_chat(client, model))
-    return run_app(host=remote.host, key=remote.key)
+    return run_app(host=remote.host, key=remote.key, low_bandwidth=low_bandwidth)
 
 
 async def _begin_chat(client: Client, model: str) -> None:

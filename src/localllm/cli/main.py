@@ -107,9 +107,14 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, "-V", "--version", message="localllm %(version)s")
+@click.option(
+    "--low-bandwidth/--full-bandwidth",
+    default=None,
+    help="Draw less often, without animation; by itself over SSH (ui.low_bandwidth).",
+)
 @remote_options
 @click.pass_context
-def cli(ctx: click.Context, remote: Remote) -> None:
+def cli(ctx: click.Context, remote: Remote, low_bandwidth: bool | None) -> None:
     """Run language models on your own machine.
 
     Without a command, localllm opens its terminal app. The service behind it starts by itself, goes on when the app is
@@ -122,7 +127,7 @@ def cli(ctx: click.Context, remote: Remote) -> None:
             return
         from localllm.cli.app import open_app
 
-        ctx.exit(open_app(remote))
+        ctx.exit(open_app(remote, low_bandwidth=low_bandwidth))
 
 
 def main(args: list[str]) -> int:
