@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from textual import work
 from textual.app import App, SystemCommand
-from textual.reactive import reactive
+from textual.reactive import var
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
@@ -43,7 +43,7 @@ class LocalLLMApp(App[None]):
     ENABLE_COMMAND_PALETTE = True
     DEFAULT_MODE: ClassVar = Scope.CHAT.value
 
-    state: reactive[AppState] = reactive(AppState)
+    state: var[AppState] = var(AppState)
 
     def __init__(
         self,

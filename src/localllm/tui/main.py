@@ -19,6 +19,8 @@ from localllm.tui.terminal import draw_in_ascii, look
 if TYPE_CHECKING:
     from textual.app import App
 
+    from localllm.tui.session import Connect
+
 
 class NoTerminal(LocalLLMError):
     """The app needs a terminal it can draw on."""
@@ -34,12 +36,14 @@ def run_app(
     start_screen: str = "chat",
     theme: str | None = None,
     ascii_plots: bool | None = None,
+    connect: Connect | None = None,
     env: Mapping[str, str] = os.environ,
 ) -> int:
     """Run the app until the person leaves it; the exit code.
 
     ``host`` (``name:port`` or a URL) and ``key`` choose another machine's service; without them the local one is
-    started on demand. None for the rest takes the settings, and low bandwidth over SSH.
+    started on demand. ``connect`` finds a service in another way. None for the rest takes the settings, and low
+    bandwidth over SSH.
 
     Raises:
         NoTerminal: stdin or stdout is no terminal, or one that cannot be drawn on (TERM=dumb).
@@ -73,7 +77,7 @@ def run_app(
         return found
 
     app = LocalLLMApp(
-        find_service,
+        connect or find_service,
         low_bandwidth=calm if low_bandwidth is None else low_bandwidth,
         ascii_plots=(wanted.plots == "ascii" or not terminal.utf8) if ascii_plots is None else ascii_plots,
         theme=theme or wanted.theme,

@@ -35,7 +35,7 @@ from localllm.tui.session import Session
 from localllm.tui.state import AppState, Link
 from localllm.tui.widgets.composer import Composer
 from localllm.tui.widgets.conversation import Conversation
-from localllm.tui.widgets.line import text
+from localllm.tui.widgets.line import entitle, text
 from localllm.tui.widgets.search_bar import SearchBar
 from localllm.tui.widgets.table import Column, Row, Table
 
@@ -88,18 +88,16 @@ class ChatScreen(FrameScreen):
 
     def _label(self) -> None:
         """Frame titles: what this chat is called, and which model would answer."""
-        conversation = self.query_one(Conversation)
         title = self._detail.summary.title if self._detail else "New chat"
-        conversation.border_title = text((title, "bold"))
         model = self._settings.model
         if model is None and self.state.instance is not None:
             model = self.state.instance.model
-        conversation.border_subtitle = text((model or "no model", "$quiet"))
-        composer = self.query_one(Composer)
-        composer.border_title = text(
-            ("editing: a new branch  esc cancels", "$warning") if self._editing else ("Message", "")
+        entitle(self.query_one(Conversation), text((title, "bold")), text((model or "no model", "$quiet")))
+        entitle(
+            self.query_one(Composer),
+            text(("editing: a new branch  esc cancels", "$warning")) if self._editing else text("Message"),
+            text(("⏎", "$accent"), " send  ", ("^j", "$accent"), " newline"),
         )
-        composer.border_subtitle = text(("⏎", "$accent"), " send  ", ("^j", "$accent"), " newline")
 
     @property
     def _settings(self) -> ChatSettings:

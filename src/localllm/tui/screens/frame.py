@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from textual import events, work
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.reactive import reactive
+from textual.reactive import var
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
 from textual.worker import Worker, WorkerState
@@ -57,7 +57,7 @@ class FrameScreen(Screen[None]):
             self.screen = screen
 
     scope: ClassVar[Scope]
-    state: reactive[AppState] = reactive(AppState)
+    state: var[AppState] = var(AppState)
 
     def __init__(self, session: Session) -> None:
         super().__init__()

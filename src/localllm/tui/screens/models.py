@@ -31,7 +31,7 @@ from localllm.tui.screens.frame import FrameScreen
 from localllm.tui.session import Session
 from localllm.tui.state import AppState, Link
 from localllm.tui.widgets.choice import Segmented, Slider
-from localllm.tui.widgets.line import Line, text
+from localllm.tui.widgets.line import Line, entitle, text
 from localllm.tui.widgets.model_facts import (
     FIT_COLUMNS,
     MODEL_COLUMNS,
@@ -101,7 +101,7 @@ class ModelsScreen(FrameScreen):
         instances = {i.model: i for i in service.instances} if service else {}
         words = self._query.lower()
         shown = [m for m in models if words in m.name.lower()]
-        self.query_one("#models").border_title = text("Models ", (str(len(models)), "$quiet"))
+        entitle(self.query_one("#models"), text("Models ", (str(len(models)), "$quiet")))
         self.query_one("#here", Table).show([model_row(m, instances) for m in shown])
 
     def _tasks(self) -> None:
@@ -127,7 +127,7 @@ class ModelsScreen(FrameScreen):
             self._contexts, self._moved = (), False
             model = self._model()
             if model is not None:
-                self.query_one("#fit").border_title = text((model.name, "bold"))
+                entitle(self.query_one("#fit"), text((model.name, "bold")))
                 self.query_one("#headline", Line).say(headline(model))
             self.compute_fit(None, None)
 

@@ -27,7 +27,7 @@ from localllm.tui.widgets.gauges import (
     engine_row,
     request_row,
 )
-from localllm.tui.widgets.line import text
+from localllm.tui.widgets.line import entitle, text
 from localllm.tui.widgets.plot import Plot
 
 # (seconds shown, seconds between two readings): a new column of the plot is due about then
@@ -81,9 +81,8 @@ class MonitorScreen(FrameScreen):
         waiting = f"  {service.live.waiting} waiting" if service.live.waiting else ""
         if self._history is None:
             self.read_history()
-        self.query_one("#running").border_title = text(
-            "Requests ", (str(service.live.running), "$quiet"), (waiting, "$warning")
-        )
+        title = text("Requests ", (str(service.live.running), "$quiet"), (waiting, "$warning"))
+        entitle(self.query_one("#running"), title)
 
     def on_screen_resume(self) -> None:
         self._start()

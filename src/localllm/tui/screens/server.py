@@ -21,7 +21,7 @@ from localllm.tui.session import Session
 from localllm.tui.snippets import Snippet, snippets
 from localllm.tui.state import AppState, Link
 from localllm.tui.widgets.choice import Segmented
-from localllm.tui.widgets.line import Line, text
+from localllm.tui.widgets.line import Line, entitle, text
 from localllm.tui.widgets.search_bar import SearchBar
 from localllm.tui.widgets.table import Column, Row, Table
 
@@ -153,7 +153,7 @@ class ServerScreen(FrameScreen):
             title = title + text((f"  {failed} failed", "$error"))
         if self._errors_only:
             title = title + text(("  errors only", "$warning"))
-        self.query_one("#log").border_title = title
+        entitle(self.query_one("#log"), title)
         self.query_one("#records", Table).show([record_row(r) for r in shown])
 
     # ------------------------------------------------------------ actions

@@ -19,7 +19,7 @@ from localllm.tui.screens.frame import FrameScreen
 from localllm.tui.session import Session
 from localllm.tui.state import AppState, Link
 from localllm.tui.widgets.choice import Segmented
-from localllm.tui.widgets.line import text
+from localllm.tui.widgets.line import entitle, text
 from localllm.tui.widgets.search_bar import SearchBar
 from localllm.tui.widgets.table import Column, Row, Table
 
@@ -90,10 +90,8 @@ class SettingsScreen(FrameScreen):
         shown = [e for e in self._view.entries if words in f"{e.key} {e.help}".lower()]
         pane = self.query_one("#entries")
         problems = self._view.problems
-        pane.border_title = text(
-            "Settings ", (f"{len(problems)} problems", "$error") if problems else ("", "")
-        )
-        pane.border_subtitle = text((self._view.path, "$quiet"))
+        title = text("Settings ", (f"{len(problems)} problems", "$error") if problems else ("", ""))
+        entitle(pane, title, text((self._view.path, "$quiet")))
         table = self.query_one("#settings", Table)
         table.show([entry_row(e) for e in shown])
         self._explain(table.highlighted)
@@ -104,8 +102,7 @@ class SettingsScreen(FrameScreen):
 
     def _explain(self, key: str | None) -> None:
         entry = self._entry(key)
-        pane = self.query_one("#meaning")
-        pane.border_title = text((key or "", "bold"))
+        entitle(self.query_one("#meaning"), text((key or "", "bold")))
         self.query_one("#meaning-text", Static).update(meaning(entry) if entry else text())
 
     def on_table_highlighted(self, event: Table.Highlighted) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from textual.reactive import reactive
+from textual.reactive import var
 
 from localllm.tui.state import AppState, Link
 from localllm.tui.widgets.line import Line, clipped, text
@@ -19,7 +19,7 @@ class Banner(Line):
     Banner.-warning { display: block; background: $warning; }
     """
 
-    state: reactive[AppState] = reactive(AppState)
+    state: var[AppState] = var(AppState)
 
     def watch_state(self, state: AppState) -> None:
         level, words = self._worst(state)

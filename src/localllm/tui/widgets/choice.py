@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from textual import events
 from textual.message import Message
-from textual.reactive import reactive
+from textual.reactive import var
 
 from localllm.tui.widgets.line import Line, text
 
@@ -17,7 +17,7 @@ class Segmented(Line):
 
     DEFAULT_CSS = "Segmented { padding: 0 1; }"
 
-    index: reactive[int] = reactive(0)
+    index: var[int] = var(0)
 
     @dataclass
     class Changed(Message):
@@ -94,7 +94,7 @@ class Slider(Line):
 
     DEFAULT_CSS = "Slider { padding: 0 1; }"
 
-    index: reactive[int] = reactive(0)
+    index: var[int] = var(0)
 
     @dataclass
     class Changed(Message):

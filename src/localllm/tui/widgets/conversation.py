@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.message import Message
-from textual.reactive import reactive
+from textual.reactive import var
 from textual.widgets import Static
 
 from localllm.core.control import ChatDetail, ChatMessage, ReplyEvent
@@ -49,7 +49,7 @@ class Conversation(VerticalScroll):
     Conversation .conversation--welcome { padding: 1 1; height: auto; }
     """
 
-    chosen: reactive[str | None] = reactive(None)
+    chosen: var[str | None] = var(None)
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual import events
 from textual.message import Message
-from textual.reactive import reactive
+from textual.reactive import var
 
 from localllm.tui.actions import Action, Scope, bar
 from localllm.tui.widgets.line import Line, text
@@ -15,7 +15,7 @@ class KeyBar(Line):
 
     DEFAULT_CSS = "KeyBar { padding: 0 1; }"
 
-    typing: reactive[bool] = reactive(False)
+    typing: var[bool] = var(False)
 
     class Chosen(Message):
         def __init__(self, action: Action) -> None:

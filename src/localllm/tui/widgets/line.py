@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from textual.content import Content
+from textual.widget import Widget
 from textual.widgets import Static
 
 Part = str | Content | tuple[str, str]
@@ -19,6 +20,15 @@ def clipped(words: str, cells: int) -> str:
     if len(flat) < cells and flat.isascii():
         return flat
     return Content(flat).truncate(max(0, cells), ellipsis=True).plain
+
+
+def entitle(widget: Widget, title: Content, subtitle: Content | None = None) -> None:
+    """Put words into a widget's frame, which is drawn again only if they are other words or colours."""
+    # Textual redraws the whole widget for every assignment, and gives a title back as the markup it would be
+    if widget.border_title != title.markup:
+        widget.border_title = title
+    if subtitle is not None and widget.border_subtitle != subtitle.markup:
+        widget.border_subtitle = subtitle
 
 
 class Line(Static):

@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from localllm.tui import plots
-from localllm.tui.widgets.line import text
+from localllm.tui.widgets.line import entitle, text
 
 
 class Plot(Static):
@@ -39,8 +39,8 @@ class Plot(Static):
     ) -> None:
         """``newest`` and ``scale`` are worded figures for the frame; ``top`` fixes the scale's upper edge."""
         self._values, self._top, self._ascii = tuple(values), top, ascii_only
-        self.border_title = text((self._title, "$quiet"), (f" {newest}", "bold $foreground"))
-        self.border_subtitle = text((scale, "$quiet"))
+        title = text((self._title, "$quiet"), (f" {newest}", "bold $foreground"))
+        entitle(self, title, text((scale, "$quiet")))
         self._draw()
 
     def on_resize(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from textual.content import Content
-from textual.reactive import reactive
+from textual.reactive import var
 
 from localllm.core.control import InstancePhase, InstanceState
 from localllm.core.machine import DeviceSample
@@ -34,7 +34,7 @@ class StatusStrip(Line):
 
     DEFAULT_CSS = "StatusStrip { background: $panel; padding: 0 1; }"
 
-    state: reactive[AppState] = reactive(AppState)
+    state: var[AppState] = var(AppState)
 
     def __init__(self, *, ascii_plots: bool = False) -> None:
         super().__init__()

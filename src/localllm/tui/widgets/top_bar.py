@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual import events
 from textual.content import Content
 from textual.message import Message
-from textual.reactive import reactive
+from textual.reactive import var
 
 from localllm.tui.actions import Scope
 from localllm.tui.state import AppState, Link
@@ -20,7 +20,7 @@ class TopBar(Line):
 
     DEFAULT_CSS = "TopBar { background: $panel; }"
 
-    state: reactive[AppState] = reactive(AppState)
+    state: var[AppState] = var(AppState)
 
     class Chosen(Message):
         def __init__(self, scope: Scope) -> None:
