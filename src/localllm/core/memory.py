@@ -6,7 +6,7 @@ One estimator for everything: the load path, the fit table, the ledger and the p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -141,9 +141,12 @@ class Estimator:
         *,
         extras: Extras | None = None,
         habits: Habits | None = None,
+        correct: Callable[[MemoryEstimate], MemoryEstimate] | None = None,
     ) -> None:
+        """``correct`` is applied to every estimate (what was learned from earlier loads, ``core.learn``)."""
         self.facts = facts
         self._habits = habits or Habits()
+        self._correct = correct
         self._gpus = tuple(gpus)
         self._extras = extras or Extras()
         self._cuda = any(gpu.backend in ("cuda", "rocm") for gpu in gpus)
@@ -195,7 +198,8 @@ class Estimator:
                     overhead=overhead if device in used or device == CPU else 0,
                 )
             )
-        return MemoryEstimate(tuple(devices))
+        estimate = MemoryEstimate(tuple(devices))
+        return estimate if self._correct is None else self._correct(estimate)
 
 
 def uses_flash_attention(facts: ModelFacts, plan: LaunchPlan) -> bool:

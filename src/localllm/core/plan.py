@@ -19,6 +19,7 @@ from localllm.core.facts import ModelFacts
 from localllm.core.ggml import tensor_type
 from localllm.core.kv_cache import cache_widths
 from localllm.core.launch import LaunchPlan
+from localllm.core.learn import Corrections
 from localllm.core.machine import Machine
 from localllm.core.memory import CPU_ID, HABITS, Estimator, Extras, MemoryEstimate
 from localllm.core.search import MINIMUM_CONTEXT, Found, Search
@@ -102,10 +103,12 @@ def plan_load(
     mmproj_path: str | None = None,
     extras: Extras | None = None,
     device_table: Sequence[DeviceRow] = (),
+    corrections: Corrections | None = None,
 ) -> Plan:
     """Decide how to load the model within what is free now.
 
-    ``extras`` are the bytes of files that are loaded with it; ``device_table`` sharpens the speed estimate.
+    ``extras`` are the bytes of files that are loaded with it; ``device_table`` sharpens the speed estimate;
+    ``corrections`` are what earlier loads have taught.
 
     Raises:
         DoesNotFit: with ``needed_bytes``, ``available_bytes``, ``device`` and ``ways_out`` in its details.
@@ -114,7 +117,13 @@ def plan_load(
     warnings: list[str] = []
     base = _base_plan(facts, wish, model_path, chat_template, tuple(stop), mmproj_path, warnings)
     contexts, parallels = _candidates(facts, wish, warnings)
-    estimator = Estimator(facts, machine.gpus, extras=extras, habits=HABITS.get(wish.engine or ""))
+    estimator = Estimator(
+        facts,
+        machine.gpus,
+        extras=extras,
+        habits=HABITS.get(wish.engine or ""),
+        correct=corrections.applied if corrections is not None else None,
+    )
     searches = [Search(estimator, budget, plan) for plan in _on_gpus(base, machine, budget)]
     found = _choose(searches, wish, contexts, parallels, has_gpu=bool(usable_gpus(machine, budget)))
     if found is None:
