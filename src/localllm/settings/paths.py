@@ -1,7 +1,7 @@
 """Where localllm's own files lie, decided once from the environment and handed down.
 
-Nothing here creates a file or a folder: whoever writes makes its own, with ``private_folder`` where the content is
-nobody else's business. ``LOCALLLM_HOME`` puts everything under one folder (tests, a second installation, a USB disk);
+Nothing here creates a file or a folder: whoever writes makes its own (``private.secure_folder`` where the content is
+nobody else's business). ``LOCALLLM_HOME`` puts everything under one folder (tests, a second installation, a USB disk);
 without it the operating system's conventions decide, through platformdirs.
 """
 
@@ -94,14 +94,6 @@ def resolve_paths(env: Mapping[str, str] | None = None) -> Paths:
             log_dir=root / "log",
         )
     return _conventional_paths()
-
-
-def private_folder(path: Path) -> Path:
-    """Create ``path`` (and what leads to it) readable by its owner only; an existing one is tightened to 0700."""
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if os.name == "posix" and path.stat().st_mode & 0o077:
-        path.chmod(0o700)
-    return path
 
 
 def _conventional_paths() -> Paths:

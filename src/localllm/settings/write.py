@@ -1,14 +1,12 @@
 """Change one setting in ``config.toml``, keeping every comment and the order of the file.
 
-The new file is complete before it takes the old one's name (temporary file, fsync, rename, fsync of the folder), and
-the old one stays beside it as ``config.toml.bak``. tomlkit takes long to import, so only this module does.
+The new file is complete before it takes the old one's name (``write_private``), and the old one stays beside it as
+``config.toml.bak``. tomlkit takes long to import, so only this module does.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
 from pathlib import Path
 
 import msgspec
@@ -16,7 +14,8 @@ import tomlkit
 
 from localllm.core.errors import ConfigInvalid
 from localllm.settings.load import parse_toml, read_config_text, unknown_key
-from localllm.settings.paths import Paths, private_folder
+from localllm.settings.paths import Paths
+from localllm.settings.private import write_private
 from localllm.settings.schema import Setting, all_settings, convert
 
 
@@ -30,7 +29,8 @@ def write_setting(paths: Paths, key: str, value: object) -> None:
     if setting is None:
         raise unknown_key(key, "config set")
     checked = None if value is None else _checked(setting, value)
-    path = paths.config_file
+    # whoever keeps the file elsewhere and links to it wants the file changed, not the link replaced
+    path = paths.config_file.resolve()
     text = read_config_text(path) or ""
     parse_toml(path, text)
     document = tomlkit.parse(text)
@@ -64,33 +64,14 @@ def _put(document: tomlkit.TOMLDocument, setting: Setting, value: object) -> Non
 
 def _replace(path: Path, text: str) -> None:
     try:
-        private_folder(path.parent)
+        # a folder that is there already is the person's own and keeps its rights
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if path.exists():
             shutil.copy2(path, path.with_name(path.name + ".bak"))
-        # mkstemp opens 0600, which the renamed file keeps: server.api_keys lie in it
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)
+        # 0600: server.api_keys lie in it
+        write_private(path, text.encode())
     except OSError as error:
         raise ConfigInvalid(
             f"{path} cannot be written: {error.strerror}.",
             hint="Check the folder's owner and the space on its disk.",
         ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 
 import pytest
 
 from localllm.core.errors import ConfigInvalid
-from localllm.settings.paths import private_folder, resolve_paths
+from localllm.settings.paths import resolve_paths
 
 
 def test_localllm_home_puts_everything_under_one_folder(tmp_path: Path) -> None:
@@ -39,10 +38,3 @@ def test_without_it_the_platform_decides(isolated_home: Path) -> None:
 def test_resolving_creates_nothing(tmp_path: Path) -> None:
     resolve_paths({"LOCALLLM_HOME": str(tmp_path / "home")})
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_private_folder_is_the_owners_alone(tmp_path: Path) -> None:
-    folder = tmp_path / "state"
-    folder.mkdir(mode=0o755)
-    private_folder(folder)
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700

@@ -92,6 +92,17 @@ def test_one_mistake_elsewhere_does_not_stop_its_own_repair(paths: Paths) -> Non
     assert load_settings(paths, env={}).settings.server.port == 5
 
 
+def test_a_link_to_a_file_kept_elsewhere_stays_a_link(paths: Paths, tmp_path: Path) -> None:
+    kept = tmp_path / "dotfiles" / "localllm.toml"
+    kept.parent.mkdir()
+    kept.write_text(COMMENTED)
+    paths.config_file.parent.mkdir(parents=True)
+    paths.config_file.symlink_to(kept)
+    write_setting(paths, "server.port", 2)
+    assert paths.config_file.is_symlink()
+    assert "port = 2" in kept.read_text()
+
+
 def test_a_failed_write_leaves_the_old_file_and_no_litter(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
