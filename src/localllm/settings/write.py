@@ -7,6 +7,7 @@ The new file is complete before it takes the old one's name (``write_private``),
 from __future__ import annotations
 
 import shutil
+from collections.abc import MutableMapping
 from pathlib import Path
 
 import msgspec
@@ -43,7 +44,8 @@ def _checked(setting: Setting, value: object) -> object:
         converted = convert(setting, value, typed=not isinstance(value, str))
     except msgspec.ValidationError as error:
         raise ConfigInvalid(
-            f"{setting.key} must be {setting.expectation()}, not {value!r}.",
+            f"{setting.key} must be {setting.expectation()}"
+            + ("." if setting.secret else f", not {value!r}."),
             hint=f"{setting.help}.",
             details={"key": setting.key},
         ) from error
@@ -52,6 +54,11 @@ def _checked(setting: Setting, value: object) -> object:
 
 def _put(document: tomlkit.TOMLDocument, setting: Setting, value: object) -> None:
     section = document.get(setting.section)
+    if section is not None and not isinstance(section, MutableMapping):
+        raise ConfigInvalid(
+            f"{setting.section!r} is a value in the file, where a section should be.",
+            hint=f"Write [{setting.section}] on a line of its own.",
+        )
     if value is None:
         if section is not None and setting.name in section:
             del section[setting.name]

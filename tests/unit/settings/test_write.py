@@ -86,6 +86,14 @@ def test_a_broken_file_is_not_rewritten(paths: Paths) -> None:
     assert paths.config_file.read_text() == "[server\n"
 
 
+def test_a_value_in_the_place_of_a_section_is_named(paths: Paths) -> None:
+    write(paths, "server = 3\n")
+    for value in (1, None):
+        with pytest.raises(ConfigInvalid, match="where a section should be"):
+            write_setting(paths, "server.port", value)
+    assert paths.config_file.read_text() == "server = 3\n"
+
+
 def test_one_mistake_elsewhere_does_not_stop_its_own_repair(paths: Paths) -> None:
     write(paths, "[server]\nport = 'x'\n")
     write_setting(paths, "server.port", "5")
