@@ -104,7 +104,7 @@ async def _decoded(chunks: AsyncIterator[bytes], encoding: str) -> AsyncIterator
         async for chunk in chunks:
             for piece in decoder.feed(chunk):
                 yield piece
-    except (zlib.error, ValueError, OSError) as error:
+    except (zlib.error, ValueError) as error:
         raise BadRequest(f"The request body is not valid {encoding}.") from error
     if not decoder.eof:
         raise BadRequest(f"The {encoding} request body ends too early.")
@@ -119,7 +119,7 @@ def _decoder(encoding: str) -> Decoder:
         except ImportError:
             pass  # part of Python from 3.14 on
         else:
-            return _Zstd(module.ZstdDecompressor())
+            return _Zstd(module)
     raise UnsupportedMediaType(
         f"The content-encoding {encoding[:32]!r} is not supported; send gzip, deflate or none."
     )
@@ -151,8 +151,9 @@ class _Zlib:
 
 
 class _Zstd:
-    def __init__(self, decoder: Any) -> None:
-        self._decoder = decoder
+    def __init__(self, module: Any) -> None:
+        self._decoder = module.ZstdDecompressor()
+        self._broken = module.ZstdError
 
     @property
     def eof(self) -> bool:
@@ -160,7 +161,11 @@ class _Zstd:
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         while not self.eof:
-            yield self._decoder.decompress(data, _PIECE)
+            try:
+                piece = self._decoder.decompress(data, _PIECE)
+            except self._broken as error:
+                raise ValueError("not zstd") from error
+            yield piece
             data = b""
             if self._decoder.needs_input:
                 return

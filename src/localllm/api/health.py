@@ -17,9 +17,9 @@ class Health:
 
     async def ready(self, request: Request) -> Response:
         """200 with the models that answered a ping just now; 503 when none did."""
-        models = await self._runtime.manager.healthy()
+        models = sorted(set(await self._runtime.manager.healthy()))
         status = "ready" if models else "not ready"
-        return JSONResponse({"status": status, "models": list(models)}, status_code=200 if models else 503)
+        return JSONResponse({"status": status, "models": models}, status_code=200 if models else 503)
 
     async def metrics(self, request: Request) -> Response:
         return Response(self._runtime.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")

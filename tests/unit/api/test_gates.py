@@ -6,14 +6,17 @@ import asyncio
 import gzip
 import importlib
 import json
+import re
 import zlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 from starlette.routing import Route
 
-from localllm.api.app import port_routes
+from localllm.api.app import gated, port_routes
+from localllm.api.control import routes as control_routes
 from localllm.api.keys import OPEN_PATHS
 from tests.unit.api.conftest import ADMIN_KEY, MODEL, OpenPort, PortUnderTest, listening
 
@@ -26,16 +29,22 @@ CHAT = "/v1/chat/completions"
 
 async def test_with_a_key_set_every_route_needs_it(open_port: OpenPort) -> None:
     port: PortUnderTest = open_port(api_keys=("secret-key",))
-    routes = [route for route in port_routes(port.runtime) if isinstance(route, Route)]
-    assert len(routes) >= 16
-    for route in routes:
-        path = route.path.replace("{model:path}", MODEL)
-        for method in sorted(route.methods or ()):
-            response = await port.client.request(method, path)
-            assert response.status_code == (200 if path in OPEN_PATHS else 401), (method, path)
+    table = [*port_routes(port.runtime), *control_routes(port.runtime)]
+    transport = httpx.ASGITransport(app=gated(table, port.runtime))
+    routes = [route for route in table if isinstance(route, Route)]
+    assert len(routes) == len(table) > 40
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        for route in routes:
+            path = re.sub(r"\{.*?\}", "anything", route.path)
+            for method in sorted(route.methods or ()):
+                if path not in OPEN_PATHS:
+                    assert (await client.request(method, path)).status_code == 401, (method, path)
+    assert {route.path for route in routes} >= OPEN_PATHS
     refused = await port.client.get("/v1/models")
     assert refused.json()["error"]["code"] == "invalid_api_key"
     assert refused.headers["www-authenticate"] == "Bearer"
+    for path in ("/health", "/v1/health"):
+        assert (await port.client.get(path)).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,8 @@ def test_a_schema_without_a_type_means_any_value(schema: dict[str, object]) -> N
         {"type": "string", "maxLength": 5000},
         {"type": "object", "properties": {"a": {"type": "string"}}, "anyOf": [{"required": ["a"]}]},
         {"type": "string", "pattern": "^a+$", "minLength": 3},
+        {"type": "integer", "enum": list(range(300))},
+        {"anyOf": [{"const": number} for number in range(300)]},
     ],
 )
 def test_what_the_grammar_may_not_hold_is_remembered(schema: dict[str, object]) -> None:

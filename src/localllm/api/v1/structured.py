@@ -19,6 +19,7 @@ from localllm.core.errors import BadRequest
 
 MAX_DEPTH = 64
 MAX_REPEATS = 1000  # a grammar unrolls its repeats; more than this only slows the sampler down
+MAX_ALTERNATIVES = 256  # each is weighed at every token: llama.cpp took 3 s a token for 1,000 of them
 MAX_NODES = 20_000
 
 _ANY_TYPE = ["object", "array", "string", "number", "boolean", "null"]
@@ -136,10 +137,7 @@ class _Walk:
         elif key in ("properties", "$defs", "definitions"):
             kept[key] = self._named(value, where, depth)
         elif key in ("anyOf", "oneOf", "allOf", "prefixItems"):
-            # a grammar takes any branch; that no second one fits as well can only be checked
-            kept["anyOf" if key == "oneOf" else key] = self._list(value, where, depth)
-            if key in ("oneOf", "allOf"):
-                self.lost.append(where)
+            self._branches(kept, key, self._list(value, where, depth), where)
         elif key == "items" and isinstance(value, list):
             kept["prefixItems"] = self._list(value, where, depth)
         elif key == "items" or (key == "additionalProperties" and not isinstance(value, bool)):
@@ -190,7 +188,10 @@ class _Walk:
         elif key == "enum":
             if not isinstance(value, list) or not value:
                 raise self._bad(f"{where} must be a list with at least one value")
-            kept[key] = value
+            if len(value) > MAX_ALTERNATIVES:
+                self.lost.append(where)
+            else:
+                kept[key] = value
         elif key == "type":
             kept[key] = self._type(value, where)
         elif key == "required":
@@ -212,6 +213,13 @@ class _Walk:
             self.lost.append(f"{where} (length beside pattern or format)")
         if "prefixItems" in kept and {"items", "minItems", "maxItems"} & kept.keys():
             self.lost.append(f"{where} (items beside prefixItems)")
+
+    def _branches(self, kept: dict[str, object], key: str, branches: list[object], where: str) -> None:
+        """A grammar takes any branch; that no second one of oneOf fits as well can only be checked."""
+        if key in ("oneOf", "allOf") or len(branches) > MAX_ALTERNATIVES:
+            self.lost.append(where)
+        if len(branches) <= MAX_ALTERNATIVES:
+            kept["anyOf" if key == "oneOf" else key] = branches
 
     def _named(self, value: object, where: str, depth: int) -> dict[str, object]:
         if not isinstance(value, dict):
