@@ -84,9 +84,19 @@ def gpu_bytes_from_simulation(facts: ModelFacts, plan: LaunchPlan, cpu_bytes: in
 
 
 def output_bytes(facts: ModelFacts, plan: LaunchPlan, sequences: int) -> int:
-    """The host buffer that results are copied to: one row of logits per sequence (llama-context.cpp)."""
-    width = facts.n_embd if plan.embedding else facts.n_vocab
+    """The host buffer that results are copied to: a row of logits per sequence, and its embedding if asked for."""
+    width = (facts.n_vocab if facts.causal else 0) + (facts.n_embd if plan.embedding else 0)
     return sequences * width * _F32
+
+
+def output_rows(facts: ModelFacts, plan: LaunchPlan, spare: int) -> int:
+    """How many tokens of a batch get logits: one per sequence and ``spare`` ones for drafts.
+
+    A model that embeds computes them for every token on the way, unless it has no vocabulary to answer with.
+    """
+    if not facts.causal:
+        return 0
+    return plan.ubatch if plan.embedding else min(plan.batch, plan.parallel + spare)
 
 
 def host_bytes(facts: ModelFacts, plan: LaunchPlan) -> int:

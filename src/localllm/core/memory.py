@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from localllm.core.compute_buffer import Share, compute_bytes, host_bytes, output_bytes
+from localllm.core.compute_buffer import Share, compute_bytes, host_bytes, output_bytes, output_rows
 from localllm.core.facts import ModelFacts
 from localllm.core.kv_cache import layer_caches
 from localllm.core.launch import LaunchPlan
@@ -168,7 +168,7 @@ class Estimator:
         for layer, cache in enumerate(layer_caches(facts, plan, cuda=self._cuda, spare_sequences=spare)):
             kv[placement.layers[layer] + 1] += cache.total
         if outputs is None:
-            outputs = min(plan.batch, plan.parallel + habits.spare_outputs)
+            outputs = output_rows(facts, plan, habits.spare_outputs)
         flash = uses_flash_attention(facts, plan)
         staged = staged_weights(facts, placement) if count else Staged(0, False)
         used = {*placement.layers, placement.output}

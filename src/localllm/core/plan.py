@@ -22,7 +22,7 @@ from localllm.core.launch import LaunchPlan
 from localllm.core.learn import Corrections
 from localllm.core.machine import Machine
 from localllm.core.memory import CPU_ID, HABITS, Estimator, Extras, MemoryEstimate
-from localllm.core.search import MINIMUM_CONTEXT, Found, Search
+from localllm.core.search import MINIMUM_CONTEXT, Found, Search, with_context
 from localllm.core.speed import SpeedEstimate, estimate_speed
 from localllm.core.units import format_bytes, format_context
 from localllm.core.ways_out import ways_out
@@ -61,6 +61,10 @@ APPETITES: Final[dict[Profile | None, Appetite]] = {
     Profile.LONG_DOCUMENT: Appetite(131_072, 16_384, (1,)),
     Profile.BATCH: Appetite(8_192, 2_048, (16, 8, 4, 2, 1)),
 }
+
+
+EMBEDDING_APPETITE: Final = Appetite(2_048, 512, (4, 2, 1))
+"""An input is computed at once, so its longest length is paid for in scratch memory."""
 
 
 class Wish(Struct, frozen=True, kw_only=True):
@@ -129,8 +133,7 @@ def plan_load(
     if found is None:
         search = searches[-1]
         smallest = structs.replace(
-            search.base,
-            context_length=contexts[-1],
+            with_context(search.base, contexts[-1]),
             parallel=parallels[-1],
             gpu_layers=wish.gpu_layers or 0,
         )
@@ -163,7 +166,6 @@ def _base_plan(
     ):
         warnings.append(f"This model's heads do not divide into blocks of {kv_type}; the cache stays f16.")
         kv_type = "f16"
-    embedding = wish.embedding or facts.capabilities == ("embedding",)
     return LaunchPlan(
         model_path=model_path,
         context_length=MINIMUM_CONTEXT,
@@ -174,16 +176,20 @@ def _base_plan(
         threads=wish.threads,
         batch_threads=wish.batch_threads,
         ubatch=wish.ubatch or DEFAULT_UBATCH,
-        embedding=embedding,
+        embedding=_embeds(facts, wish),
         mmproj_path=mmproj_path,
         chat_template=chat_template,
         stop=stop,
     )
 
 
+def _embeds(facts: ModelFacts, wish: Wish) -> bool:
+    return wish.embedding or facts.capabilities == ("embedding",)
+
+
 def _candidates(facts: ModelFacts, wish: Wish, warnings: list[str]) -> tuple[list[int], tuple[int, ...]]:
     """Contexts from generous to modest, and numbers of sequences likewise."""
-    appetite = APPETITES[wish.profile]
+    appetite = EMBEDDING_APPETITE if _embeds(facts, wish) else APPETITES[wish.profile]
     trained = facts.trained_context_length
     parallels = (wish.parallel,) if wish.parallel else appetite.parallels
     if wish.context_length is not None:

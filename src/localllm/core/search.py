@@ -18,8 +18,8 @@ from localllm.core.memory import Estimator, MemoryEstimate
 CONTEXT_STEP: Final = 256
 MINIMUM_CONTEXT: Final = 2_048
 
-KV_SHARE_OF_SPARE: Final = 0.6
-"""A context that nobody asked for takes at most this part of what the weights leave."""
+MODEST_SHARE_OF_SPARE: Final = 0.6
+"""A context that nobody asked for, and its scratch, take at most this part of what the weights leave."""
 
 
 class Found(Struct, frozen=True):
@@ -53,9 +53,7 @@ class Search:
         """
         modest = len(contexts) > 1
         for context, parallel in _by_generosity(contexts, parallels):
-            plan = structs.replace(
-                self.base, context_length=context, parallel=parallel, gpu_layers=gpu_layers
-            )
+            plan = structs.replace(with_context(self.base, context), parallel=parallel, gpu_layers=gpu_layers)
             found = self.try_plan(plan)
             if found is None:
                 continue
@@ -67,7 +65,7 @@ class Search:
 
     def partial(self, context: int, parallel: int) -> Found | None:
         """Some layers on the CPU: of a mixture of experts its experts, as few as must be; else whole layers."""
-        plan = structs.replace(self.base, context_length=context, parallel=parallel)
+        plan = structs.replace(with_context(self.base, context), parallel=parallel)
         if self._estimator.facts.is_moe:
             full = structs.replace(plan, gpu_layers=self.total_layers)
             layers = self._estimator.facts.n_layer
@@ -84,9 +82,7 @@ class Search:
     def longest_context(self, plan: LaunchPlan, limit: int) -> int | None:
         """The longest context of this plan that fits, up to ``limit``, in steps of 256; None if not even one step."""
         steps = _largest(
-            lambda n: (
-                self.try_plan(structs.replace(plan, context_length=min(n * CONTEXT_STEP, limit))) is not None
-            ),
+            lambda n: self.try_plan(with_context(plan, min(n * CONTEXT_STEP, limit))) is not None,
             1,
             -(-limit // CONTEXT_STEP),
         )
@@ -95,9 +91,18 @@ class Search:
     def _is_modest(self, estimate: MemoryEstimate) -> bool:
         for device in estimate.devices:
             spare = self._budget.of(device.device_id) - device.weights
-            if device.kv > KV_SHARE_OF_SPARE * max(spare, 0):
+            if device.kv + device.compute > MODEST_SHARE_OF_SPARE * max(spare, 0):
                 return False
         return True
+
+
+def with_context(plan: LaunchPlan, context_length: int) -> LaunchPlan:
+    """The plan for another context. An embedding is computed in one batch, so its batch is its context."""
+    if plan.embedding:
+        return structs.replace(
+            plan, context_length=context_length, batch=context_length, ubatch=context_length
+        )
+    return structs.replace(plan, context_length=context_length)
 
 
 def _by_generosity(contexts: Sequence[int], parallels: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,7 @@ from msgspec import structs
 from localllm.core.budget import Budget
 from localllm.core.launch import LaunchPlan
 from localllm.core.machine import Machine
-from localllm.core.search import MINIMUM_CONTEXT, Search
+from localllm.core.search import MINIMUM_CONTEXT, Search, with_context
 from localllm.core.units import MIB, format_bytes, format_context
 
 _WORTH_SAYING_BYTES = 32 * MIB
@@ -19,7 +19,7 @@ def ways_out(search: Search, plan: LaunchPlan, budget: Budget, machine: Machine)
     found: list[str] = []
     shorter = search.longest_context(plan, plan.context_length)
     if shorter is not None and MINIMUM_CONTEXT <= shorter < plan.context_length:
-        freed = needed - search.estimate(structs.replace(plan, context_length=shorter)).total_bytes
+        freed = needed - search.estimate(with_context(plan, shorter)).total_bytes
         found.append(
             f"Context {format_context(plan.context_length)} → {format_context(shorter)} frees {format_bytes(freed)} and fits."
         )

@@ -170,3 +170,10 @@ def test_every_layer_is_somewhere(model: str, gpu_layers: int, context: int, par
     assert split.kv_bytes == alone.kv_bytes
     assert split.weights_bytes >= alone.weights_bytes
     assert all(device.total >= 0 for device in split.devices)
+
+
+def test_an_embedding_computes_logits_for_every_token_on_the_way() -> None:
+    """llama.cpp's own sizing of Qwen3-0.6B with batches of 2,048: 1203.01 MiB."""
+    launch = plan(2048, gpu_layers=0, embedding=True, batch=2048, ubatch=2048)
+    found = Estimator(facts_of("Qwen3-0.6B"), []).estimate(launch)
+    assert mib(found, "cpu")["compute"] == pytest.approx(1203.01, abs=0.05)

@@ -176,6 +176,15 @@ def test_a_quantised_cache_turns_flash_attention_on() -> None:
     assert found.launch.flash_attention == "on"
 
 
+def test_an_embedding_is_computed_in_one_batch() -> None:
+    found = plan(facts_of("Qwen3-0.6B"), machine(32), Wish(embedding=True))
+    assert found.launch.embedding
+    assert found.launch.batch == found.launch.ubatch == found.launch.context_length == 2048
+    longer = plan(facts_of("Qwen3-0.6B"), machine(32), Wish(embedding=True, context_length=4096))
+    assert longer.launch.ubatch == 4096
+    assert longer.memory.compute_bytes > found.memory.compute_bytes
+
+
 def test_heads_that_do_not_divide_keep_an_f16_cache() -> None:
     facts = structs.replace(facts_of(LLAMA_8B), head_dim_k=100, head_dim_v=100, n_head_kv=(1,) * 32)
     found = plan(facts, machine(32, 24), Wish(kv_type="q8_0"))
