@@ -98,7 +98,7 @@ def _all(view: ConfigView) -> Iterator[str]:
     columns = [
         Column("setting"),
         Column("value"),
-        Column("from", style=lambda cell: "dim" if cell == "default" else None),
+        Column("from", style=lambda cell: "dim" if cell == "default" else None, spare=1),
     ]
     rows = [(entry.key, _text(entry.value), entry.where or entry.source) for entry in view.entries]
     yield from table(columns, rows)

@@ -97,16 +97,16 @@ def _lines(found: FitTable) -> Iterator[str]:
     columns = [
         Column(""),
         Column("quant"),
-        Column("file", right=True),
-        Column("weights", right=True),
-        Column("KV", right=True),
-        Column("compute", right=True),
+        Column("file", right=True, spare=3),
+        Column("weights", right=True, spare=4),
+        Column("KV", right=True, spare=5),
+        Column("compute", right=True, spare=6),
         Column("total", right=True),
-        Column("of", right=True),
+        Column("of", right=True, spare=2),
         Column("verdict", style=_verdict_style),
         Column("longest", right=True),
         Column("tok/s", right=True),
-        Column("quality"),
+        Column("quality", spare=1),
     ]
     yield from table(columns, [_row(row) for row in found.rows])
     if found.recommendation:

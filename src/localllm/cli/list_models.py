@@ -34,9 +34,9 @@ def _lines(found: ModelList) -> Iterator[str]:
     columns = [
         Column("name"),
         Column("size", right=True),
-        Column("parameters", right=True),
-        Column("context", right=True),
-        Column("can"),
+        Column("parameters", right=True, spare=2),
+        Column("context", right=True, spare=3),
+        Column("can", spare=1),
         Column("state", style=_state_style),
     ]
     yield from table(

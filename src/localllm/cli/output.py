@@ -9,6 +9,7 @@ from files that others made.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -64,32 +65,52 @@ def paint(text: str, style: str | None, stream: TextIO | None = None) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """``right`` aligns figures; ``style`` may depend on the cell's text."""
+    """``right`` aligns figures; ``style`` may depend on the cell's text.
+
+    ``spare`` ranks what a narrow terminal can do without: the highest goes first, 0 never goes.
+    """
 
     title: str
     right: bool = False
     style: Callable[[str], str | None] | None = None
+    spare: int = 0
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str | None]]) -> Iterator[str]:
-    """Aligned columns, two spaces apart; None prints as a dash. Columns without any value are left out."""
-    kept = [index for index in range(len(columns)) if not rows or any(row[index] for row in rows)]
-    cells = [[clean_text(row[index] or "–").replace("\n", " ") for index in kept] for row in rows]
-    shown = [columns[index] for index in kept]
+    """Aligned columns, two spaces apart; None prints as a dash.
+
+    Columns without any value are left out, and on a terminal those that it has no room for and that can be spared.
+    """
+    cells = [[clean_text(cell or "–").replace("\n", " ") for cell in row] for row in rows]
     widths = [
-        max(len(column.title), *(len(row[place]) for row in cells)) if cells else len(column.title)
-        for place, column in enumerate(shown)
+        max([len(column.title), *(len(row[index]) for row in cells)]) for index, column in enumerate(columns)
     ]
-    yield _join(
-        [_pad(column.title, width, column.right) for column, width in zip(shown, widths, strict=True)], "dim"
-    )
+    kept = [index for index in range(len(columns)) if not rows or any(row[index] for row in rows)]
+    kept = _narrowed(kept, columns, widths, _room())
+    yield paint("  ".join(_pad(columns[i].title, widths[i], columns[i].right) for i in kept).rstrip(), "dim")
     for row in cells:
-        yield _join(
-            [
-                _styled(_pad(cell, width, column.right), column.style and column.style(cell))
-                for cell, column, width in zip(row, shown, widths, strict=True)
-            ]
-        )
+        yield "  ".join(
+            _styled(_pad(row[i], widths[i], columns[i].right), columns[i].style, row[i]) for i in kept
+        ).rstrip()
+
+
+def _room() -> int | None:
+    """Columns of the terminal; None when the output goes elsewhere, where nothing is too wide."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _narrowed(
+    kept: list[int], columns: Sequence[Column], widths: Sequence[int], room: int | None
+) -> list[int]:
+    def taken(indices: Sequence[int]) -> int:
+        return sum(widths[index] + 2 for index in indices) - 2
+
+    while room is not None and taken(kept) > room:
+        spared = max(kept, key=lambda index: columns[index].spare)
+        if columns[spared].spare == 0:
+            break
+        kept = [index for index in kept if index != spared]
+    return kept
 
 
 def pairs(rows: Sequence[tuple[str, str | None]]) -> Iterator[str]:
@@ -104,10 +125,5 @@ def _pad(text: str, width: int, right: bool) -> str:
     return text.rjust(width) if right else text.ljust(width)
 
 
-def _styled(text: str, style: str | None) -> str:
-    return paint(text, style) if style else text
-
-
-def _join(cells: Sequence[str], style: str | None = None) -> str:
-    line = "  ".join(cells).rstrip()
-    return paint(line, style)
+def _styled(padded: str, style: Callable[[str], str | None] | None, cell: str) -> str:
+    return paint(padded, style(cell)) if style else padded

@@ -32,14 +32,14 @@ def _lines(state: State) -> Iterator[str]:
     if state.instances:
         columns = [
             Column("model"),
-            Column("engine"),
+            Column("engine", spare=4),
             Column("state", style=_phase_style),
-            Column("context", right=True),
+            Column("context", right=True, spare=1),
             Column("memory", right=True),
-            Column("GPU layers", right=True),
+            Column("GPU layers", right=True, spare=2),
             Column("tok/s", right=True),
             Column("requests", right=True),
-            Column("used", right=True),
+            Column("used", right=True, spare=3),
         ]
         yield from table(columns, [_instance_row(instance) for instance in state.instances])
         for instance in state.instances:
@@ -48,11 +48,11 @@ def _lines(state: State) -> Iterator[str]:
     if state.requests:
         yield ""
         columns = [
-            Column("request"),
-            Column("endpoint"),
+            Column("request", spare=3),
+            Column("endpoint", spare=2),
             Column("model"),
             Column("state"),
-            Column("prompt", right=True),
+            Column("prompt", right=True, spare=1),
             Column("answer", right=True),
             Column("tok/s", right=True),
             Column("for", right=True),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -36,6 +37,27 @@ def test_tables_align_and_drop_columns_nobody_fills() -> None:
         "a       1.0 GiB",
         "longer        –",
     ]
+
+
+@pytest.mark.parametrize(
+    ("width", "titles"),
+    [
+        (80, ["name", "size", "note", "more"]),
+        (21, ["name", "size", "note"]),
+        (15, ["name", "size"]),
+        (5, ["name", "size"]),
+    ],
+)
+def test_a_narrow_terminal_goes_without_what_can_be_spared(
+    width: int, titles: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+    columns = [Column("name"), Column("size"), Column("note", spare=1), Column("more", spare=2)]
+    header, row = table(columns, [("a", "1", "n", "m")])
+    assert header.split() == titles
+    assert len(row.split()) == len(titles)
 
 
 def test_hostile_names_cannot_reach_the_terminal() -> None:
