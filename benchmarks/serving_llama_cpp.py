@@ -1,8 +1,10 @@
 """What the llama_cpp engine gains and costs, against a bare loop over llama_decode and llama.cpp's own server.
 
-``python -m benchmarks.serving_llama_cpp --threads 1 --rounds 3 --json``. All three run the same model with the same
-threads; each figure is taken in turns within one run, and medians are reported, since a shared machine's speed drifts.
-``--only`` picks figures. Every subject is a process of its own.
+    python -m benchmarks.serving_llama_cpp [--threads N] [--rounds N] [--only NAME] [--json]
+
+The engine is asked through the port, everything included; what it counts inside (steps, prefilled tokens, its own
+time) is read from a second one without a port. All run the same model with the same threads, each in a process of its
+own; they are asked in turns, and each figure is the median over rounds, since a shared machine's speed drifts.
 """
 
 from __future__ import annotations
@@ -19,10 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import httpx
 import platformdirs
 
+from benchmarks.serving import service
+from benchmarks.support import Figure, Goal, figure, print_figures
 from localllm.core.generation import GenerationRequest, Sampling, TextDelta, TextPrompt, Usage
 from localllm.core.launch import LaunchPlan
 from localllm.engines.base import Instance, InstanceStats
@@ -32,6 +37,8 @@ from localllm.hub.demo import demo_model_path
 CONTEXT_LENGTH = 4096
 PARALLEL = 8
 GREEDY = Sampling(temperature=0)
+PASS_THROUGH = "{% for m in messages %}{{ m.content }}{% endfor %}"
+_SAMPLING_FIELDS = ("temperature", "top_k", "top_p", "min_p", "seed", "repeat_penalty")
 _ENDS = (1, 106, 212)
 """The demo model's end tokens: biased away, so that every answer has the length asked for."""
 _WORDS = (
@@ -139,6 +146,48 @@ class EngineSubject:
         return await self.instance.stats()
 
 
+class PortSubject:
+    """The engine behind localllm's port, asked as an OpenAI client asks; the template passes text through."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
+
+    async def ask(
+        self, prompt: str, tokens: int, sampling: Sampling = GREEDY, *, prediction: str | None = None
+    ) -> Stream:
+        fields = {name: getattr(sampling, name) for name in _SAMPLING_FIELDS}
+        body = {
+            "model": "demo",
+            "messages": [{"role": "user", "content": prompt}],
+            "max_tokens": tokens,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "logit_bias": {str(token): bias for token, bias in sampling.logit_bias.items()},
+            **{name: value for name, value in fields.items() if value is not None},
+        }
+        if prediction is not None:
+            body["prediction"] = {"type": "content", "content": prediction}
+        stream = Stream()
+        began = time.perf_counter()
+        async with self._http.stream("POST", "/v1/chat/completions", json=body) as response:
+            if response.status_code != httpx.codes.OK:
+                raise RuntimeError((await response.aread()).decode())
+            async for line in response.aiter_lines():
+                if line.startswith("data: {"):
+                    self._read(json.loads(line[6:]), stream, time.perf_counter() - began)
+        stream.seconds = time.perf_counter() - began
+        return stream
+
+    def _read(self, chunk: dict[str, Any], stream: Stream, at: float) -> None:
+        if chunk["choices"] and (text := chunk["choices"][0]["delta"].get("content")):
+            stream.times.append(at)
+            stream.text += text
+        if usage := chunk.get("usage"):
+            stream.tokens = usage["completion_tokens"]
+            stream.cached = usage["prompt_tokens_details"]["cached_tokens"]
+            stream.accepted = usage["completion_tokens_details"]["accepted_prediction_tokens"]
+
+
 class ServerSubject:
     """llama.cpp's server, asked over HTTP."""
 
@@ -207,6 +256,7 @@ async def bare_process(
 
 @dataclass
 class Subjects:
+    port: PortSubject
     engine: EngineSubject
     server: ServerSubject
     loop: LoopSubject
@@ -224,7 +274,18 @@ async def open_subjects(model: Path, threads: int) -> AsyncIterator[Subjects]:
         loop, _ = await stack.enter_async_context(bare_process("benchmarks.bare_loop", model, threads))
         _, server = await stack.enter_async_context(bare_process("benchmarks.bare_server", model, threads))
         http = await stack.enter_async_context(httpx.AsyncClient(base_url=server["address"], timeout=600))
-        yield Subjects(EngineSubject(instance), ServerSubject(http), LoopSubject(loop))
+        port = stack.enter_context(
+            service(
+                model,
+                threads,
+                "llama_cpp",
+                Path(folder) / "home",
+                context_length=CONTEXT_LENGTH,
+                template=PASS_THROUGH,
+            )
+        )
+        await stack.enter_async_context(port)
+        yield Subjects(PortSubject(port), EngineSubject(instance), ServerSubject(http), LoopSubject(loop))
 
 
 # ---------------------------------------------------------------- figures
@@ -253,12 +314,13 @@ async def decoding(subjects: Subjects, rounds: int) -> Figures:
         for _ in range(rounds):
             rates.setdefault("loop", []).append(await subjects.loop.rate(prompts, count))
             for name, sampling in (("greedy", greedy), ("sampled", sampled)):
-                before = await subjects.engine.stats()
-                ours = await rate([subjects.engine.ask(prompt, count, sampling) for prompt in prompts])
-                costs.append(_scheduler_us(before, await subjects.engine.stats()))
+                ours = await rate([subjects.port.ask(prompt, count, sampling) for prompt in prompts])
                 theirs = await rate([subjects.server.ask(prompt, count, sampling) for prompt in prompts])
                 rates.setdefault(name, []).append(ours)
                 rates.setdefault(f"server_{name}", []).append(theirs)
+            before = await subjects.engine.stats()
+            await rate([subjects.engine.ask(prompt, count, greedy) for prompt in prompts])
+            costs.append(_scheduler_us(before, await subjects.engine.stats()))
         middle = {name: median(values) for name, values in rates.items()}
         figures |= {f"{name}_{streams}_tokens_per_second": value for name, value in middle.items()}
         for name in ("greedy", "sampled"):
@@ -291,13 +353,14 @@ async def shared_prefix(subjects: Subjects, rounds: int) -> Figures:
         total = sum([await subjects.engine.instance.count_tokens(TextPrompt(p)) for p in prompts])
         tails = 8 * 10
         before = await subjects.engine.stats()
-        ours = await asyncio.gather(*(subjects.engine.ask(prompt, 4) for prompt in prompts))
+        await asyncio.gather(*(subjects.engine.ask(prompt, 1) for prompt in prompts))
         after = await subjects.engine.stats()
+        ours = await asyncio.gather(*(subjects.port.ask(prompt, 4) for prompt in prompts))
         theirs = await asyncio.gather(*(subjects.server.ask(prompt, 4) for prompt in prompts))
         speedups.append(median(s.times[0] for s in theirs) / median(s.times[0] for s in ours))
         computed = (after.prefilled_tokens_total or 0) - (before.prefilled_tokens_total or 0)
         prefilled.append(computed / (total / 8 + tails - 10))
-        again_ours = await subjects.engine.ask(prompts[0], 4)
+        again_ours = await subjects.port.ask(prompts[0], 4)
         again_theirs = await subjects.server.ask(prompts[0], 4)
         seen.append(again_ours.times[0] / again_theirs.times[0])
         cached_parts.append(again_ours.cached / (total / 8))
@@ -313,9 +376,9 @@ async def smoothness(subjects: Subjects, rounds: int) -> Figures:
     """Gaps between tokens of four streams, alone and while a prompt of 1,000 tokens arrives."""
 
     async def p95(long_prompt: str | None) -> tuple[float, float]:
-        asked = [subjects.engine.ask(f"{words(k, 5)}. Once upon a time", 100) for k in range(4)]
+        asked = [subjects.port.ask(f"{words(k, 5)}. Once upon a time", 100) for k in range(4)]
         if long_prompt is not None:
-            asked.append(_later(0.5, subjects.engine.ask(long_prompt, 2)))
+            asked.append(_later(0.5, subjects.port.ask(long_prompt, 2)))
         streams = await asyncio.gather(*asked)
         gaps = [b - a for s in streams[:4] for a, b in zip(s.times[4:], s.times[5:], strict=False)]
         return quantiles(gaps, n=20)[18], streams[-1].times[0]
@@ -344,23 +407,23 @@ async def prediction(subjects: Subjects, rounds: int) -> Figures:
     plain_prompt = "The history of the small town by the river begins"
     gains, fewer, losses, same = [], [], [], []
     for index in range(rounds):
-        before = (await subjects.engine.stats()).steps_total or 0
-        plain = await subjects.engine.ask(prompt, 220)
-        middle = (await subjects.engine.stats()).steps_total or 0
-        edited = plain.text.replace("total = value * scale + 37", "result = value / scale").replace(
-            "convert_day", "change_day"
-        )
-        helped = await subjects.engine.ask(prompt, 220, prediction=edited)
-        after = (await subjects.engine.stats()).steps_total or 0
-        fewer.append((middle - before) / (after - middle))
+        plain = await subjects.port.ask(prompt, 220)
+        edited = plain.text.replace("scale + 37", "scale - 38").replace("convert_day", "change_day")
+        helped = await subjects.port.ask(prompt, 220, prediction=edited)
         gains.append(plain.seconds / helped.seconds)
+        same.append(float(helped.text == plain.text))
         lively = Sampling(
             temperature=1.0, repeat_penalty=1.2, seed=index
         )  # a text that does not repeat itself
-        free = await subjects.engine.ask(plain_prompt, 150, lively)
-        useless = await subjects.engine.ask(plain_prompt, 150, lively, prediction=words(index, 300))
+        free = await subjects.port.ask(plain_prompt, 150, lively)
+        useless = await subjects.port.ask(plain_prompt, 150, lively, prediction=words(index, 300))
         losses.append((useless.seconds / useless.tokens) / (free.seconds / free.tokens))
-        same.append(float(helped.text == plain.text))
+        before = (await subjects.engine.stats()).steps_total or 0
+        await subjects.engine.ask(prompt, 220)
+        middle = (await subjects.engine.stats()).steps_total or 0
+        await subjects.engine.ask(prompt, 220, prediction=edited)
+        after = (await subjects.engine.stats()).steps_total or 0
+        fewer.append((middle - before) / (after - middle))
     return {
         "prediction_step_reduction": median(fewer),
         "prediction_speedup": median(gains),
@@ -377,38 +440,64 @@ FIGURES: dict[str, Callable[[Subjects, int], Awaitable[Figures]]] = {
 }
 
 
-async def measure(model: Path, *, threads: int, rounds: int, only: Sequence[str] = ()) -> Figures:
+GOALS = {
+    **{f"vs_loop_1_{kind}": Goal(">=", 0.95) for kind in ("greedy", "sampled")},
+    **{f"vs_loop_8_{kind}": Goal(">=", 0.92) for kind in ("greedy", "sampled")},
+    **{f"decode_ratio_1_{kind}": Goal(">=", 1.08) for kind in ("greedy", "sampled")},
+    **{f"decode_ratio_8_{kind}": Goal(">=", 1.25) for kind in ("greedy", "sampled")},
+    "scheduler_us_per_token_8": Goal("<=", 60),
+    "shared_prefix_ttft_speedup": Goal(">=", 7),
+    "shared_prefix_prefilled_ratio": Goal("<=", 1.1),
+    "prefix_seen_before_cached_ratio": Goal(">=", 0.98),
+    "prefix_seen_before_ttft_ratio": Goal("<=", 1),
+    "itl_p95_under_prefill_ratio": Goal("<=", 2.5),
+    "prediction_step_reduction": Goal(">=", 3),
+    "prediction_speedup": Goal(">=", 1.7),
+    "prediction_useless_slowdown": Goal("<=", 1.1),
+    "prediction_identical": Goal(">=", 1),
+}
+UNITS = {"tokens_per_second": "tokens/s", "us_per_token": "us", "_s": "s"}
+
+
+async def measure(
+    model: Path, *, threads: int, rounds: int, only: Sequence[str] = ()
+) -> tuple[list[Figure], dict[str, object]]:
     """All figures (or those named in ``only``) with ``threads`` threads; medians of ``rounds``."""
-    figures: Figures = {}
+    figures: list[Figure] = []
     async with open_subjects(model, threads) as subjects:
-        await subjects.engine.ask("warm up", 4)
-        await subjects.server.ask("warm up", 4)
+        for subject in (subjects.port, subjects.engine, subjects.server):
+            await subject.ask("warm up", 4)
         for name, take in FIGURES.items():
             if not only or name in only:
-                figures |= {
-                    f"llama_cpp.{key}": value for key, value in (await take(subjects, rounds)).items()
-                }
-    return figures
+                for key, value in (await take(subjects, rounds)).items():
+                    unit = next((unit for part, unit in UNITS.items() if part in key), "ratio")
+                    figures.append(figure(f"llama_cpp.{key}", value, unit, GOALS.get(key)))
+    runs: dict[str, object] = {
+        "threads": threads,
+        "rounds": rounds,
+        "context_length": CONTEXT_LENGTH,
+        "parallel": PARALLEL,
+    }
+    return figures, runs
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", type=Path, help="a GGUF file; default: the demo model")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", action="append", default=[], choices=sorted(FIGURES))
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     options = parser.parse_args()
     model = options.model or demo_model_path(platformdirs.user_cache_path("localllm-benchmarks"))
-    figures = asyncio.run(measure(model, threads=options.threads, rounds=options.rounds, only=options.only))
-    if options.json:
-        print(json.dumps(figures))
-    else:
-        for name, value in figures.items():
-            print(f"{name:48} {value:10.3f}")
+    figures, runs = asyncio.run(
+        measure(model, threads=options.threads, rounds=options.rounds, only=options.only)
+    )
+    print_figures(figures, runs, as_json=options.json)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -121,6 +121,7 @@ class LlamaCppEngine(Engine):
             await log.complete()
         except BaseException:
             child.kill()
+            await asyncio.wait({child.exited}, timeout=_END_S)
             raise
         info = _info(ready, plan, child.pid, log.text())
         return LlamaCppInstance(child, info, file, token_timeout_s=self._token_timeout_s)

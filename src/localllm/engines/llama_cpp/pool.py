@@ -18,6 +18,10 @@ from numpy.typing import NDArray
 from localllm.engines.llama_cpp.cells import CellLedger
 from localllm.engines.llama_cpp.prefix import PrefixTree
 
+_CHECKPOINT_FROM = 64
+_CHECKPOINT_BEFORE_END = 8
+"""An exact memory is copied this many tokens before a prompt ends: the next turn's prompt parts from this one about
+there, where the template opens the answer."""
 _WORTH_WAITING = 32
 """Tokens that must be in the making elsewhere before a prompt waits for them instead of computing them."""
 
@@ -57,9 +61,10 @@ class Wait(Struct, frozen=True):
 
 
 class _Sequence:
-    __slots__ = ("computed", "live", "stops", "tokens", "used_at")
+    __slots__ = ("checkpoint", "computed", "live", "stops", "tokens", "used_at")
 
     def __init__(self) -> None:
+        self.checkpoint: int | None = None
         self.tokens: Tokens = np.empty(0, np.int32)
         self.computed = 0
         self.live = False
@@ -167,6 +172,10 @@ class SequencePool:
         sequence.tokens = tokens
         sequence.computed = length
         sequence.stops = set()
+        sequence.checkpoint = None
+        if self._kind is MemoryKind.EXACT and remember and len(tokens) - length >= _CHECKPOINT_FROM:
+            sequence.checkpoint = len(tokens) - _CHECKPOINT_BEFORE_END
+            sequence.stops.add(sequence.checkpoint)
         self._touch(number)
         if source.sequence is not None:
             self._touch(source.sequence)
@@ -213,8 +222,26 @@ class SequencePool:
 
     def grow(self, number: int, count: int) -> None:
         """``count`` more tokens of a live sequence are computed."""
-        self._all[number].computed += count
+        sequence = self._all[number]
+        sequence.computed += count
         self.cells.grow(number, count)
+        if sequence.computed == sequence.checkpoint:
+            self._keep_checkpoint(number)
+
+    def _keep_checkpoint(self, number: int) -> None:
+        """Copy a live exact state to a sequence that only remembers it, if there is one to spare."""
+        sequence = self._all[number]
+        sequence.checkpoint = None
+        target = self._unused(spare=None)
+        if target is None:
+            return
+        self._memory.copy(number, target, sequence.computed)
+        self.cells.share(number, target, sequence.computed)
+        copy = self._all[target]
+        copy.tokens = sequence.tokens[: sequence.computed]
+        copy.computed = sequence.computed
+        self._tree.put(target, copy.tokens)
+        self._touch(target)
 
     def drop_end(self, number: int, length: int) -> None:
         """Undo what was computed beyond ``length`` but not accounted for (rejected drafts)."""

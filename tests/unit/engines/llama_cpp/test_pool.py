@@ -101,10 +101,23 @@ def test_an_exact_memory_pauses_where_others_want_to_copy_it() -> None:
     assert isinstance(fixture.pool.find(tokens(A, C)), Wait)
     assert fixture.pool.next_stop(leader, 20) == 100
     fixture.compute(leader, tokens(A, B), 100)
-    assert fixture.pool.next_stop(leader, 100) is None
+    assert fixture.pool.next_stop(leader, 100) == 132  # where its own checkpoint is
     assert fixture.pool.find(tokens(A, C)) == Source(leader, 100, live=True)
     fixture.compute(leader, tokens(A, B), 101)
     assert fixture.pool.find(tokens(A, C)) == Source(None, 0)
+
+
+def test_an_exact_memory_keeps_a_checkpoint_near_the_end_of_a_prompt() -> None:
+    fixture = Fixture(kind=MemoryKind.EXACT)
+    number, _ = fixture.take(tokens(A))
+    assert fixture.pool.next_stop(number, 0) == 92
+    fixture.compute(number, tokens(A), 92)
+    fixture.compute(number, tokens(A), 100)
+    fixture.pool.release(number, tokens(A))
+    assert fixture.pool.cells.used == fixture.context.used() == 100
+    assert fixture.pool.find(tokens(A[:95], B)).length == 92
+    other, length = fixture.take(tokens(A[:95], B))
+    assert (other != number, length) == (True, 92)
 
 
 def test_a_window_lends_only_what_it_still_holds() -> None:

@@ -205,6 +205,17 @@ def test_a_conversation_goes_on_from_its_last_turn(memory: dict[str, Any]) -> No
     bench.settled()
 
 
+def test_an_exact_memory_knows_a_prompt_again_up_to_its_checkpoint() -> None:
+    bench = Bench(kind=MemoryKind.EXACT)
+    first = bench.submit(prompt(1, 200), 5)
+    bench.run()
+    again = bench.submit(prompt(1, 200), 5)
+    bench.run()
+    assert bench.usage(again).cached_tokens == 192
+    assert bench.text(again) == bench.text(first)
+    bench.settled()
+
+
 def test_an_exact_memory_is_never_cut() -> None:
     bench = Bench(kind=MemoryKind.EXACT)
     bench.submit(prompt(1, 100), 6)
