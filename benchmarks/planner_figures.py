@@ -10,7 +10,7 @@ from msgspec import Struct
 Report = Callable[[str], None] | None
 
 
-class Figure(Struct, frozen=True, omit_defaults=True):
+class Figure(Struct, frozen=True):
     """``met``: None when there is no goal or no value; ``note`` says why a value is missing."""
 
     name: str
