@@ -411,3 +411,14 @@ async def test_records_carry_the_real_status(port: PortUnderTest) -> None:
     ]
     assert events_of(await port.chat(stream=True))
     assert port.records.all[-1].stream
+
+
+async def test_refused_requests_are_recorded_too(port: PortUnderTest) -> None:
+    await port.chat(temperature=9)
+    await port.chat(model="nobody")
+    await port.chat(stop="")
+    assert [(record.status, record.error_code, record.model) for record in port.records.all] == [
+        (400, "invalid_value", ""),
+        (404, "model_not_found", ""),
+        (400, "invalid_value", MODEL),
+    ]

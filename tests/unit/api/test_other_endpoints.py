@@ -65,6 +65,14 @@ async def test_many_prompts_are_numbered_through(port: PortUnderTest) -> None:
     assert text == {0: "for a", 1: "for b"}
 
 
+async def test_many_prompts_leave_room_in_the_queue(open_port: OpenPort) -> None:
+    engine = ScriptedEngine(capabilities=DEFAULT_CAPABILITIES - {Capability.PRIORITY})
+    port: PortUnderTest = open_port(engine=engine, queue_limit=8)
+    response = await complete(port, [f"prompt {number}" for number in range(40)])
+    assert response.status_code == 200
+    assert len(response.json()["choices"]) == 40
+
+
 async def test_one_failing_prompt_fails_the_request_and_frees_the_others(port: PortUnderTest) -> None:
     port.engine.when("bad", Crash())
     assert (await complete(port, ["good", "bad"])).status_code == 500

@@ -46,8 +46,12 @@ class ChatCompletions:
         self._port = port
 
     async def create(self, request: Request) -> StreamedAnswer | WholeAnswer:
+        with self._port.noting_refusals(request, "chat.completions"):
+            return await self._answer(request)
+
+    async def _answer(self, request: Request) -> StreamedAnswer | WholeAnswer:
         fields, headers = await self._port.read(request, ChatRequest)
-        asked = self._port.asked(request, fields.model, headers, "chatcmpl-")
+        asked = self._port.asked(request, fields.model, "chatcmpl-")
         generation_request, guard = chat_generation(fields, asked.id)
         stream = bool(fields.stream)
         call = Call(

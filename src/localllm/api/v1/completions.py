@@ -33,8 +33,12 @@ class Completions:
         self._port = port
 
     async def create(self, request: Request) -> StreamedAnswer | WholeAnswer:
+        with self._port.noting_refusals(request, "completions"):
+            return await self._answer(request)
+
+    async def _answer(self, request: Request) -> StreamedAnswer | WholeAnswer:
         fields, headers = await self._port.read(request, CompletionRequest)
-        asked = self._port.asked(request, fields.model, headers, "cmpl-")
+        asked = self._port.asked(request, fields.model, "cmpl-")
         requests = completion_generations(fields, asked.id)
         sources = [
             self._port.pipeline.generate(self._call(asked, each, stream=bool(fields.stream)))

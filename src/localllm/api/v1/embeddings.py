@@ -26,9 +26,13 @@ class Embeddings:
         self._port = port
 
     async def create(self, request: Request) -> EmbeddingAnswer:
+        with self._port.noting_refusals(request, "embeddings"):
+            return await self._answer(request)
+
+    async def _answer(self, request: Request) -> EmbeddingAnswer:
         fields, headers = await self._port.read(request, EmbeddingRequest)
         inputs = separate(fields.input, "input", most=MAX_INPUTS)
-        asked = self._port.asked(request, fields.model, headers, "embd-")
+        asked = self._port.asked(request, fields.model, "embd-")
         call = EmbedCall(
             id=asked.id,
             endpoint="embeddings",

@@ -16,6 +16,7 @@ from localllm.core.errors import LocalLLMError
 from localllm.core.generation import Event, Finished, ReasoningDelta, TextDelta, ToolCallDelta, ToolCallStart
 
 _WAITING_EVENTS = 64
+_AT_ONCE = 8  # the rest waits here and not in the model's queue, where it would take the places of others
 _Item = Event | LocalLLMError | None
 
 
@@ -28,10 +29,11 @@ async def fan_in(
         LocalLLMError: the first error of any source; the others are closed.
     """
     waiting: asyncio.Queue[_Item] = asyncio.Queue(_WAITING_EVENTS)
+    turns = asyncio.Semaphore(_AT_ONCE)
     failure: LocalLLMError | None = None
     async with asyncio.TaskGroup() as group:
         pumps = [
-            group.create_task(_pump(source, index * choices_each, waiting))
+            group.create_task(_pump(source, index * choices_each, waiting, turns))
             for index, source in enumerate(sources)
         ]
         running = len(pumps)
@@ -53,9 +55,14 @@ async def fan_in(
         raise failure
 
 
-async def _pump(source: AsyncGenerator[Event, None], offset: int, waiting: asyncio.Queue[_Item]) -> None:
+async def _pump(
+    source: AsyncGenerator[Event, None],
+    offset: int,
+    waiting: asyncio.Queue[_Item],
+    turns: asyncio.Semaphore,
+) -> None:
     try:
-        async with aclosing(source) as events:
+        async with turns, aclosing(source) as events:
             async for event in events:
                 await waiting.put(_renumbered(event, offset))
     except LocalLLMError as error:

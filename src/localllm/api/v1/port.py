@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from localllm.api.body import read_json
+from localllm.api.errors import as_error, status_of
 from localllm.api.v1.parameters import ignored_fields, keep_alive_seconds
-from localllm.core.control import LoadRequest
+from localllm.core.control import LoadRequest, RequestRecord
 from localllm.core.errors import BadName, BadRequest, ModelNotFound
 from localllm.core.openai import GenerationFields
 from localllm.service.runtime import Runtime
@@ -28,10 +30,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     id: str
     model: str
     client: str
-    endpoint: str
     received: float
     created: int
-    headers: dict[str, str]
 
 
 class Port:
@@ -57,7 +57,32 @@ class Port:
         ignored = ignored_fields(body, cls.__struct_encode_fields__, strict=self.server.strict)
         return fields, {IGNORED_HEADER: _header_list(ignored)} if ignored else {}
 
-    def asked(self, request: Request, model: str | None, headers: dict[str, str], prefix: str) -> Asked:
+    @contextmanager
+    def noting_refusals(self, request: Request, endpoint: str) -> Iterator[None]:
+        """A request that fails before it reaches the pipeline still belongs in the request log.
+
+        Its model is named only if it exists, and it has no times: neither may spoil the metrics.
+        """
+        try:
+            yield
+        except ClientDisconnect:
+            raise
+        except Exception as exc:
+            error = as_error(exc)
+            record = RequestRecord(
+                id=request.state.request_id,
+                created_at=time.time(),
+                endpoint=endpoint,
+                model=getattr(request.state, "model", ""),
+                client=client_of(request),
+                status=status_of(error),
+                error_code=error.code,
+            )
+            for observer in self.pipeline.observers:
+                observer.finished(record, ())
+            raise
+
+    def asked(self, request: Request, model: str | None, prefix: str) -> Asked:
         """Raises BadRequest when no model is named and there is no default, ModelNotFound when there is no such."""
         name = model or self.runtime.settings.models.default
         if not name:
@@ -67,14 +92,13 @@ class Port:
                 param="model",
             )
         self._require_model(name)
+        request.state.model = name
         return Asked(
             id=prefix + request.state.request_id.removeprefix("req_"),
             model=name,
             client=client_of(request),
-            endpoint=request.url.path,
             received=request.state.received,
             created=int(time.time()),
-            headers=headers,
         )
 
     def preparation(self, fields: GenerationFields, model: str) -> Callable[[], Awaitable[None]] | None:
