@@ -64,13 +64,13 @@ def this_machine() -> Machine:
 
 
 def local_overrides() -> dict[str, str]:
-    """``hardware.overrides`` of this machine's settings. Raises HardwareError for one that cannot be read."""
+    """``hardware.overrides`` and ``engine.memory_margin_bytes`` of this machine's settings. Raises HardwareError for one that cannot be read."""
     from localllm.hardware.overrides import parse_overrides
     from localllm.settings.load import load_settings
     from localllm.settings.paths import resolve_paths
 
     settings = load_settings(resolve_paths(), tolerant=True).settings
-    return parse_overrides(settings.hardware.overrides)
+    return parse_overrides(settings.hardware.overrides, margin_bytes=settings.engine.memory_margin_bytes)
 
 
 def build_in_use() -> Path | None:

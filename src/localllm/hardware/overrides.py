@@ -16,13 +16,15 @@ SOURCE = "override"
 FIELDS = ("total_bytes", "free_bytes", "margin_bytes", "bandwidth_gb_per_s", "cores", "name")
 
 
-def parse_overrides(texts: Iterable[str]) -> dict[str, str]:
+def parse_overrides(texts: Iterable[str], *, margin_bytes: int | None = None) -> dict[str, str]:
     """``("cuda0.free_bytes=20GiB",)`` → ``{"cuda0.free_bytes": "20GiB"}``; the last one of a key counts.
+
+    ``margin_bytes`` is left alone on every device, unless a text says otherwise for one.
 
     Raises:
         HardwareError: a text is not DEVICE.FIELD=VALUE.
     """
-    parsed: dict[str, str] = {}
+    parsed: dict[str, str] = {} if margin_bytes is None else {"*.margin_bytes": str(margin_bytes)}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.strip() or not value.strip():

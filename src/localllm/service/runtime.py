@@ -155,7 +155,9 @@ async def open_runtime(
         background = await stack.enter_async_context(Background())
         store = Store(_store_dir(paths, settings))
         catalogue = Catalogue(store)
-        overrides = parse_overrides(settings.hardware.overrides)
+        overrides = parse_overrides(
+            settings.hardware.overrides, margin_bytes=settings.engine.memory_margin_bytes
+        )
         machine = MachineReadings(
             detect or partial(detect_here, cache_dir=paths.cache_dir, overrides=overrides)
         )

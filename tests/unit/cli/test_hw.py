@@ -52,3 +52,11 @@ def test_an_override_can_be_set_for_good(capsys: pytest.CaptureFixture[str]) -> 
     assert "3.0 GiB free" in capsys.readouterr().out
     assert main(["hw", "--set", "cpu.free_bytes=5GiB"]) == 0
     assert "5.0 GiB free" in capsys.readouterr().out
+
+
+def test_the_margin_is_a_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "set", "engine.memory_margin_bytes", "777MiB"]) == 0
+    assert main(["hw"]) == 0
+    assert "777.0 MiB left alone" in capsys.readouterr().out
+    assert main(["hw", "--set", "cpu.margin_bytes=5MiB"]) == 0
+    assert "5.0 MiB left alone" in capsys.readouterr().out
