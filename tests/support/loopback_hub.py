@@ -88,6 +88,9 @@ class LoopbackHub:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    def size_of(self, name: str) -> int:
+        return _size(self.files[name])
+
     def requests_for(self, part: str) -> list[Seen]:
         return [seen for seen in self.seen if part in seen.path]
 

@@ -124,15 +124,15 @@ class Blobs:
     def adopt_file(self, source: Path, target: Path) -> None:
         """Move a complete, verified file of this disk to its place; one that is there already is left untouched.
 
-        A ``source`` that is gone was moved before. Raises HubError when the disk refuses or neither exists.
+        ``source`` may be that place itself. Raises HubError when the disk refuses or neither exists.
         """
         with _disk_errors(self.root):
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if target.exists():
+            if not target.exists():
+                source.rename(target)
+                sync_folder(target.parent)
+            elif source != target:
                 source.unlink(missing_ok=True)
-                return
-            source.rename(target)
-            sync_folder(target.parent)
 
     def remove(self, path: Path) -> int:
         """Delete the blob that ``path`` is or lies in; the bytes that this freed (a hard link frees none)."""

@@ -214,8 +214,7 @@ class Store:
     def publish(self, manifest: Manifest, files: Sequence[Path]) -> StoredModel:
         """Take in what was downloaded and verified: ``files``, in the manifest's order, move to their places.
 
-        They must lie on the store's disk. One that is gone was moved by an attempt before this one, or was here
-        already. Raises HubError when the disk refuses.
+        They must lie on the store's disk; one may be in its place already. Raises HubError when the disk refuses.
         """
         with self._lock:
             for source, target in zip(files, self._all_paths(manifest), strict=True):

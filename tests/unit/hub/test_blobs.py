@@ -189,3 +189,17 @@ def test_a_fifo_does_not_hang_and_a_folder_is_no_file(tmp_path: Path) -> None:
 
 def test_sha256_of(source: Path) -> None:
     assert sha256_of(source) == DIGEST
+
+
+def test_a_finished_file_moves_to_its_place_once(blobs: Blobs, source: Path, tmp_path: Path) -> None:
+    target = blobs.path(DIGEST)
+    blobs.adopt_file(source, target)
+    assert not source.exists()
+    blobs.adopt_file(target, target)
+    assert target.read_bytes() == CONTENT, "a file that is in its place already stays"
+    again = tmp_path / "again"
+    again.write_bytes(CONTENT)
+    blobs.adopt_file(again, target)
+    assert not again.exists()
+    with pytest.raises(HubError):
+        blobs.adopt_file(again, blobs.path("0" * 64))

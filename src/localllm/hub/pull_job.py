@@ -29,7 +29,7 @@ from localllm.hub.download.transfer import Progress, Transfer, Wanted
 from localllm.hub.foreign import foreign_reason
 from localllm.hub.gguf_file import join_headers, read_part
 from localllm.hub.manifest import FORMAT, FileEntry, Manifest
-from localllm.hub.pulling import PullPlan, Sources
+from localllm.hub.pull_plan import PullPlan, Sources
 from localllm.hub.sources.base import RemoteFile
 from localllm.hub.store import Store, StoredModel
 
@@ -213,8 +213,11 @@ class Job:
         return None
 
     def _publish(self, fetched: list[tuple[Path, str]]) -> StoredModel:
-        parts = fetched[: len(self._plan.files)]
-        headers = [read_part(path) for path, _ in parts]
+        manifest = self._manifest([digest for _, digest in fetched])
+        places = self._shop.store.places(manifest)
+        # another pull of the same file may have put it into the store meanwhile
+        paths = [place if place.exists() else path for place, (path, _) in zip(places, fetched, strict=True)]
+        headers = [read_part(path) for path in paths[: len(self._plan.files)]]
         header = headers[0] if len(headers) == 1 else join_headers(self._plan.name, headers)
         if (reason := foreign_reason(header)) is not None:
             raise GGUFError(
@@ -222,7 +225,7 @@ class Job:
             )
         facts = facts_from_header(header)
         manifest = msgspec.structs.replace(
-            self._manifest([digest for _, digest in fetched]),
+            manifest,
             quant=facts.quant or self._plan.quant,
             architecture=facts.architecture,
             parameters=facts.parameters,
@@ -235,7 +238,11 @@ class Job:
             source=self._plan.origin,
             added_at=time.time(),
         )
-        return self._shop.store.publish(manifest, [path for path, _ in fetched])
+        model = self._shop.store.publish(manifest, paths)
+        for path, _ in fetched:
+            if path not in places:
+                path.unlink(missing_ok=True)  # the other pull's copy was first
+        return model
 
     def _manifest(self, digests: list[str]) -> Manifest:
         """The manifest as far as it decides where files lie."""
