@@ -84,6 +84,9 @@ class FakeContext:
 
     def decode(self) -> int:
         status = self.statuses.pop(0) if self.statuses else 0
+        if status == 2 or status < -1:  # stopped partway
+            for sequence, token, position, _ in self.batch.rows[: self.batch.count // 2]:
+                self._hold(sequence, token, position)
         if status:
             return status
         if self.used() + self.batch.count > self.cells:
@@ -94,10 +97,7 @@ class FakeContext:
         self.steps.append(list(self.batch.rows))
         row = 0
         for sequence, token, position, wants in self.batch.rows:
-            assert position == len(self.held[sequence]), "positions must follow each other"
-            self.held[sequence].append(token)
-            self.shared[sequence][position] = self._cell
-            self._cell += 1
+            self._hold(sequence, token, position)
             if wants:
                 self._logits[row] = 0
                 self._logits[row, next_token(self.held[sequence])] = 10
@@ -107,6 +107,12 @@ class FakeContext:
                 self.first[sequence] = max(self.first[sequence], len(self.held[sequence]) - 2 * self.window)
         assert row <= self.max_outputs
         return 0
+
+    def _hold(self, sequence: int, token: int, position: int) -> None:
+        assert position == len(self.held[sequence]), "positions must follow each other"
+        self.held[sequence].append(token)
+        self.shared[sequence][position] = self._cell
+        self._cell += 1
 
     def logits(self, rows: int) -> NDArray[np.float32]:
         return self._logits[:rows]

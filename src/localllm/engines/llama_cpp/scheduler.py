@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from localllm.core.errors import Cancelled, GenerationFailed, LocalLLMError
+from localllm.core.errors import GenerationFailed, LocalLLMError
 from localllm.core.generation import Event, Progress, Tier
 from localllm.engines.llama_cpp.answer import Answer, Job
 from localllm.engines.llama_cpp.pace import Pace
@@ -132,10 +132,6 @@ class Scheduler:
     def waiting_by_tier(self) -> dict[str, int]:
         return {tier.value: sum(answer.tier is tier for answer in self._waiting) for tier in Tier}
 
-    def knows(self, number: int) -> bool:
-        """Whether a job of this number is open."""
-        return number in self._jobs
-
     def submit(self, job: Job) -> None:
         """Queue a job, its answers already built."""
         self._jobs[job.number] = job
@@ -155,11 +151,6 @@ class Scheduler:
             for answer in job.answers:
                 self._leave(answer)
             self._out.append((job.number, Failure(error)))
-
-    def cancel_all(self) -> list[Output]:
-        for job in list(self._jobs.values()):
-            self.fail(job, Cancelled("The model was unloaded."))
-        return self._take_output()
 
     # ------------------------------------------------------------ one step
 
@@ -184,26 +175,25 @@ class Scheduler:
             return
         self._waiting.sort(key=lambda answer: answer.rank(now))
         for answer in list(self._waiting):
-            wait = self._waits.get(answer)
-            if wait is not None and self.pool.is_coming(wait, answer.tokens[: answer.length]):
+            tokens = answer.tokens[: answer.length]
+            wait = self._waits.pop(answer, None)
+            if wait is not None and self.pool.is_coming(wait, tokens):
+                self._waits[answer] = wait
                 continue
-            self._waits.pop(answer, None)
-            if len(self._running) >= self._ceiling and not self._park_for(answer, now):
-                return
-            if not self._start(answer, now):
-                return
+            reuse = answer.job.request.cache_prompt
+            source: Source | Wait = self.pool.find(tokens) if reuse else Source(None, 0)
+            if isinstance(source, Wait):
+                self._waits[answer] = source
+            elif not self._start(answer, tokens, source, now):
+                return  # there is no room, so there is none for anybody behind it either
 
-    def _start(self, answer: Answer, now: float) -> bool:
-        """Give ``answer`` a sequence, or let it wait for a prefix. False: no room, so nobody behind it either."""
-        tokens = answer.tokens[: answer.length]
-        reuse = answer.job.request.cache_prompt
-        source: Source | Wait = self.pool.find(tokens) if reuse else Source(None, 0)
-        if isinstance(source, Wait):
-            self._waits[answer] = source
-            return True
+    def _start(self, answer: Answer, tokens: NDArray[np.int32], source: Source, now: float) -> bool:
+        """Let ``answer`` run, if it finds a place, or one whose place it may take."""
+        if len(self._running) >= self._ceiling and not self._park_for(answer, now):
+            return False
         if not self._has_room(answer, source):
             return False
-        taken = self.pool.take(tokens, source, remember=reuse)
+        taken = self.pool.take(tokens, source, remember=answer.job.request.cache_prompt)
         if taken is None:
             return False
         answer.sequence, answer.computed = taken
@@ -416,7 +406,7 @@ class Scheduler:
             )
             return
         for share in shares:
-            if share.answer.job.number in self._jobs and share.answer.sequence is not None:
+            if share.count and share.answer.sequence is not None:
                 self._context.batch.clear()
                 share.drafts, share.outputs = [], min(share.outputs, 1)
                 self._put(share)
@@ -428,4 +418,4 @@ class Scheduler:
         assert answer.sequence is not None
         if not self._context.remove(answer.sequence, answer.computed):
             self.pool.restart(answer.sequence)
-            answer.computed = 0
+            answer.computed = share.count = 0
