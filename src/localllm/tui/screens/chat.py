@@ -9,25 +9,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-import msgspec
 from textual import work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 
-from localllm.core.control import (
-    ChatDetail,
-    ChatMessage,
-    ChatPatch,
-    ChatSettings,
-    LoadRequest,
-    RegenerateRequest,
-    ReplyEvent,
-    SendRequest,
-)
+from localllm.core.control import ChatMessage, LoadRequest, ReplyEvent
 from localllm.core.errors import LocalLLMError
-from localllm.tui import branches, figures
+from localllm.tui import figures
 from localllm.tui.actions import Scope, bindings
+from localllm.tui.open_chat import OpenChat
 from localllm.tui.pace import pump
 from localllm.tui.screens.dialogs import Confirm, Picker, Prompt
 from localllm.tui.screens.frame import FrameScreen
@@ -53,8 +44,7 @@ class ChatScreen(FrameScreen):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self._detail: ChatDetail | None = None
-        self._draft = ChatSettings()
+        self.chat = OpenChat(session)
         self._editing: ChatMessage | None = None
         self._following: str | None = None
         self._revision: int | None = None
@@ -83,25 +73,24 @@ class ChatScreen(FrameScreen):
         if back or state.service.chats_revision != self._revision:
             self._revision = state.service.chats_revision
             self.list_chats()
-            if back and self._detail is not None:
-                self.open_chat(self._detail.summary.id)
+            if back and self.chat.id is not None:
+                self.open_chat(self.chat.id)
 
     def _label(self) -> None:
         """Frame titles: what this chat is called, and which model would answer."""
-        title = self._detail.summary.title if self._detail else "New chat"
-        model = self._settings.model
+        model = self.chat.settings.model
         if model is None and self.state.instance is not None:
             model = self.state.instance.model
-        entitle(self.query_one(Conversation), text((title, "bold")), text((model or "no model", "$quiet")))
+        entitle(
+            self.query_one(Conversation),
+            text((self.chat.title, "bold")),
+            text((model or "no model", "$quiet")),
+        )
         entitle(
             self.query_one(Composer),
             text(("editing: a new branch  esc cancels", "$warning")) if self._editing else text("Message"),
             text(("⏎", "$accent"), " send  ", ("^j", "$accent"), " newline"),
         )
-
-    @property
-    def _settings(self) -> ChatSettings:
-        return self._detail.settings if self._detail else self._draft
 
     @work(exclusive=True, group="chats", exit_on_error=False)
     async def list_chats(self) -> None:
@@ -132,20 +121,29 @@ class ChatScreen(FrameScreen):
     @work(exclusive=True, group="open", exit_on_error=False)
     async def open_chat(self, chat_id: str) -> None:
         """Show a chat, and follow its reply if one is being written."""
-        detail = await self.session.ask(lambda service: service.chat(chat_id))
-        if detail is not None:
-            await self._show(detail)
-
-    async def _show(self, detail: ChatDetail) -> None:
-        if self._detail is None or self._detail.summary.id != detail.summary.id:
+        before = self.chat.id
+        if not await self.chat.open(chat_id):
+            return
+        if before != chat_id:
             self._stop_editing()
-        self._detail = detail
-        await self.query_one(Conversation).show(detail)
-        self.query_one(Table).highlight(detail.summary.id)
+            self._let_go()
+        await self._show()
+
+    async def _show(self) -> None:
+        """Lay out the chat as it is now, and follow what is being written in it."""
+        if self.chat.detail is None:
+            return
+        await self.query_one(Conversation).show(self.chat.detail)
+        self.query_one(Table).highlight(self.chat.detail.summary.id)
         self._label()
-        writing = next((m for m in branches.shown(detail) if m.state == "streaming"), None)
+        writing = self.chat.streaming
         if writing is not None and writing.id != self._following:
-            self.follow_reply(detail.summary.id, writing.id)
+            self.follow_reply(self.chat.detail.summary.id, writing.id)
+
+    def _let_go(self) -> None:
+        """Follow no reply any more; the service goes on with it."""
+        self.workers.cancel_group(self, "reply")
+        self._following = None
 
     @work(exclusive=True, group="reply", exit_on_error=False)
     async def follow_reply(self, chat_id: str, message_id: str) -> None:
@@ -167,12 +165,11 @@ class ChatScreen(FrameScreen):
         finally:
             if self._following == message_id:
                 self._following = None
-        if self._detail is not None and self._detail.summary.id == chat_id:
+        if self.chat.id == chat_id:
             self.open_chat(chat_id)
 
     def on_table_highlighted(self, event: Table.Highlighted) -> None:
-        shown = self._detail.summary.id if self._detail else None
-        if event.key != shown and event.table.has_pseudo_class("focus-within"):
+        if event.key != self.chat.id and event.table.has_pseudo_class("focus-within"):
             self.open_chat(event.key)
 
     def on_table_selected(self, event: Table.Selected) -> None:
@@ -197,26 +194,18 @@ class ChatScreen(FrameScreen):
     @work(group="send", exit_on_error=False)
     async def send(self, words: str, parent_id: str | None) -> None:
         """Store the turn and follow the reply; what could not be sent goes back to the field."""
-        detail = self._detail
-        if detail is None:
-            detail = await self.session.ask(
-                lambda service: service.create_chat(ChatPatch(settings=self._draft))
-            )
-        sent = None
-        if detail is not None:
-            self._detail = detail
-            chat_id = detail.summary.id
-            request = SendRequest(content=words, parent_id=parent_id)
-            sent = await self.session.ask(lambda service: service.send(chat_id, request))
-        composer = self.query_one(Composer)
-        if detail is None or sent is None:
-            if not composer.text:
-                composer.put(words)
-            return
+        if await self.chat.send(words, parent_id):
+            self._to_the_end()
+        elif not self.query_one(Composer).text:
+            self.query_one(Composer).put(words)
+
+    def _to_the_end(self) -> None:
+        """Show the reply that has begun, at the end of the branch it is on."""
         conversation = self.query_one(Conversation)
         conversation.chosen = None
         conversation.anchor()
-        self.open_chat(detail.summary.id)
+        if self.chat.id is not None:
+            self.open_chat(self.chat.id)
 
     def action_send(self) -> None:
         composer = self.query_one(Composer)
@@ -246,8 +235,8 @@ class ChatScreen(FrameScreen):
         """Bring the chosen question back to the field; sending it makes a branch."""
         turn = self.query_one(Conversation).chosen_turn
         message = turn.message if turn else None
-        if message is not None and message.role == "assistant" and self._detail is not None:
-            message = next((m for m in self._detail.messages if m.id == message.parent_id), None)
+        if message is not None and message.role == "assistant":
+            message = self.chat.message(message.parent_id)
         if message is None:
             return
         self._editing = message
@@ -259,32 +248,22 @@ class ChatScreen(FrameScreen):
     @work(exclusive=True, group="send", exit_on_error=False)
     async def action_regenerate(self) -> None:
         turn = self.query_one(Conversation).chosen_turn
-        if turn is None or self._detail is None:
-            return
-        chat_id, request = self._detail.summary.id, RegenerateRequest(message_id=turn.message.id)
-        if await self.session.ask(lambda service: service.regenerate(chat_id, request)):
-            self.query_one(Conversation).anchor()
-            self.open_chat(chat_id)
+        if turn is not None and await self.chat.regenerate(turn.message.id):
+            self._to_the_end()
 
     @work(exclusive=True, group="stop", exit_on_error=False)
     async def action_stop(self) -> None:
-        if self._detail is not None and self._following is not None:
-            chat_id = self._detail.summary.id
-            await self.session.ask(lambda service: service.stop(chat_id))
+        if self._following is not None:
+            await self.chat.stop()
 
     # ------------------------------------------------------------ branches and turns
 
     @work(exclusive=True, group="open", exit_on_error=False)
     async def action_sibling(self, step: int) -> None:
         turn = self.query_one(Conversation).chosen_turn
-        if turn is None or self._detail is None:
-            return
-        other = branches.neighbour(self._detail, turn.message, step)
-        if other is None:
-            return
-        detail = await self._patch(ChatPatch(leaf_id=branches.leaf_under(self._detail, other).id))
-        if detail is not None:
-            await self._show(detail)
+        other = await self.chat.turn_to_sibling(turn.message, step) if turn else None
+        if other is not None:
+            await self._show()
             self.query_one(Conversation).chosen = other.id
 
     def action_choose(self, step: int) -> None:
@@ -322,9 +301,8 @@ class ChatScreen(FrameScreen):
     # ------------------------------------------------------------ the chat as a whole
 
     async def action_new_chat(self) -> None:
-        self.workers.cancel_group(self, "reply")
-        self._draft = self._settings
-        self._detail, self._following = None, None
+        self._let_go()
+        self.chat.begin()
         self._stop_editing()
         await self._greet()
         self.query_one(Composer).focus()
@@ -336,9 +314,10 @@ class ChatScreen(FrameScreen):
             self.notify("There is no model here yet: import one on the Models screen.", severity="warning")
             return
         choices = [(m.name, _choice(m.name, m.quant, loaded=m.loaded)) for m in models]
-        chosen = await self.app.push_screen_wait(Picker("Model", choices, current=self._settings.model))
+        chosen = await self.app.push_screen_wait(Picker("Model", choices, current=self.chat.settings.model))
         if chosen is not None:
-            await self._change(msgspec.structs.replace(self._settings, model=chosen))
+            await self.chat.choose_model(chosen)
+            self._label()
             self.load(chosen)
 
     @work(exclusive=True, group="load", exit_on_error=False)
@@ -350,59 +329,39 @@ class ChatScreen(FrameScreen):
     async def action_options(self) -> None:
         from localllm.tui.screens.chat_options import ChatOptions
 
-        settings = await self.app.push_screen_wait(ChatOptions(self._settings))
+        settings = await self.app.push_screen_wait(ChatOptions(self.chat.settings))
         if settings is not None:
-            await self._change(settings)
-
-    async def _change(self, settings: ChatSettings) -> None:
-        if self._detail is None:
-            self._draft = settings
-        else:
-            await self._patch(ChatPatch(settings=settings))
-        self._label()
-
-    async def _patch(self, patch: ChatPatch) -> ChatDetail | None:
-        """Change the chat in the service; None when there is none or it was refused."""
-        if self._detail is None:
-            return None
-        chat_id = self._detail.summary.id
-        detail = await self.session.ask(lambda service: service.update_chat(chat_id, patch))
-        if detail is not None:
-            self._detail = detail
-        return detail
+            await self.chat.change(settings)
+            self._label()
 
     @work(exclusive=True, group="settings", exit_on_error=False)
     async def action_rename(self) -> None:
-        if self._detail is None:
+        if self.chat.id is None:
             return
-        title = await self.app.push_screen_wait(Prompt("Title", value=self._detail.summary.title))
+        title = await self.app.push_screen_wait(Prompt("Title", value=self.chat.title))
         if title:
-            await self._patch(ChatPatch(title=title))
+            await self.chat.rename(title)
             self._label()
 
     @work(exclusive=True, group="settings", exit_on_error=False)
     async def action_delete_chat(self) -> None:
-        if self._detail is None:
+        if self.chat.id is None:
             return
-        summary = self._detail.summary
-        question = f"Delete “{summary.title}”?"
+        question = f"Delete “{self.chat.title}”?"
         sure = await self.app.push_screen_wait(
             Confirm(question, "All its branches go; this cannot be undone.", "delete")
         )
-        removed = await self.session.ask(lambda service: service.delete_chat(summary.id)) if sure else None
-        if removed is not None:
-            self._detail, self._opened = None, False
+        if sure and await self.chat.delete():
+            self._let_go()
+            self._opened = False
             self.list_chats()
 
     @work(exclusive=True, group="settings", exit_on_error=False)
     async def action_export(self) -> None:
-        if self._detail is None:
-            return
-        summary = self._detail.summary
-        document = await self.session.ask(lambda service: service.export(summary.id))
+        document = await self.chat.export() if self.chat.id is not None else None
         if document is None:
             return
-        name = "".join(c if c.isalnum() else "-" for c in summary.title).strip("-").lower()[:40]
+        name = "".join(c if c.isalnum() else "-" for c in self.chat.title).strip("-").lower()[:40]
         hint = "Where to write the chat; an existing file is left alone."
         path = await self.app.push_screen_wait(Prompt("Export", value=f"{name or 'chat'}.md", hint=hint))
         if path:

@@ -145,7 +145,8 @@ class Conversation(VerticalScroll):
             if turn is None:
                 turn = Turn(message)
                 await holder.mount(turn, before=index if index < len(holder.children) else None)
-            else:
+            elif message.state != "streaming" or turn.message.state != "streaming":
+                # a reply that grows is ahead of what was stored of it: only its stream may change it
                 await turn.show(message)
             self._turns[message.id] = turn
         if hidden:
