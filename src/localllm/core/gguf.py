@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -33,7 +32,6 @@ _KEPT_STRINGS = 256
 _KEPT_STRING_BYTES = 2 << 20
 _WINDOW_BYTES = 1 << 20
 
-_UINT32 = struct.Struct("<I")
 _UINT64 = struct.Struct("<Q")
 
 _STRING, _ARRAY = 8, 9
@@ -372,11 +370,14 @@ def _read_tensor(cursor: _Cursor, name: str, alignment: int) -> TensorInfo:
 
 
 def _check_extent(tensors: tuple[TensorInfo, ...], data_offset: int, size: int) -> None:
-    end_of: Callable[[TensorInfo], int] = lambda t: t.offset + t.size_bytes  # noqa: E731
-    last = max(tensors, key=end_of, default=None)
-    if last is not None and data_offset + end_of(last) > size:
-        missing = data_offset + end_of(last) - size
+    last = max(tensors, key=_end, default=None)
+    if last is not None and data_offset + _end(last) > size:
+        missing = data_offset + _end(last) - size
         raise GGUFError(
             f"The file is {missing} bytes too short for its tensor {last.name!r:.80}: the download is incomplete.",
             hint="Download or copy it again.",
         )
+
+
+def _end(tensor: TensorInfo) -> int:
+    return tensor.offset + tensor.size_bytes

@@ -18,6 +18,7 @@ from localllm.core.launch import LaunchPlan
 from localllm.core.machine import Device
 from localllm.core.placement import (
     CPU,
+    Placement,
     Staged,
     WeightGroups,
     group_weights,
@@ -159,47 +160,49 @@ class Estimator:
 
         llama.cpp before September 2026 (and a bare context) makes room for the whole batch.
         """
-        facts, count, habits = self.facts, len(self._gpus), self._habits
-        spare = habits.spare_sequences(facts) if plan.unified_kv else 0
+        facts, count = self.facts, len(self._gpus)
+        spare = self._habits.spare_sequences(facts) if plan.unified_kv else 0
         split = plan.tensor_split or tuple(float(gpu.usable_bytes) for gpu in self._gpus)
         placement = place(facts, plan, split)
-        weights = weights_per_device(self.groups, placement, count)
+        weights = list(weights_per_device(self.groups, placement, count))
+        weights[placement.output + 1] += self._extras.total
         kv = [0] * (count + 1)
         for layer, cache in enumerate(layer_caches(facts, plan, cuda=self._cuda, spare_sequences=spare)):
             kv[placement.layers[layer] + 1] += cache.total
         if outputs is None:
-            outputs = output_rows(facts, plan, habits.spare_outputs)
-        flash = uses_flash_attention(facts, plan)
-        staged = staged_weights(facts, placement) if count else Staged(0, False)
-        used = {*placement.layers, placement.output}
-        devices: list[DeviceEstimate] = []
-        for device in range(CPU, count):
-            gpu = None if device == CPU else self._gpus[device]
-            scratch = 0
-            if device in used:
-                share = Share(
-                    gpu=gpu is not None,
-                    outputs=outputs if device == placement.output else 0,
-                    flash_attention=flash,
-                    staged_bytes=0 if gpu is None else staged.bytes,
-                    staged_expert=staged.expert,
-                )
-                scratch = compute_bytes(facts, plan, share)
-            elif device == CPU:
-                scratch = host_bytes(facts, plan)
-            overhead = BACKEND_OVERHEAD_BYTES[(gpu.backend if gpu else None) or "cpu"]
-            devices.append(
-                DeviceEstimate(
-                    device_id=CPU_ID if gpu is None else gpu.id,
-                    weights=weights[device + 1] + (self._extras.total if device == placement.output else 0),
-                    kv=kv[device + 1],
-                    compute=scratch,
-                    output=output_bytes(facts, plan, plan.parallel + spare) if gpu is None else 0,
-                    overhead=overhead if device in used or device == CPU else 0,
-                )
+            outputs = output_rows(facts, plan, self._habits.spare_outputs)
+        devices = tuple(
+            DeviceEstimate(
+                device_id=CPU_ID if device == CPU else self._gpus[device].id,
+                weights=weights[device + 1],
+                kv=kv[device + 1],
+                compute=self._scratch(plan, placement, device, outputs),
+                output=output_bytes(facts, plan, plan.parallel + spare) if device == CPU else 0,
+                overhead=self._overhead(placement, device),
             )
-        estimate = MemoryEstimate(tuple(devices))
+            for device in range(CPU, count)
+        )
+        estimate = MemoryEstimate(devices)
         return estimate if self._correct is None else self._correct(estimate)
+
+    def _scratch(self, plan: LaunchPlan, placement: Placement, device: int, outputs: int) -> int:
+        if device not in placement.used:
+            return host_bytes(self.facts, plan) if device == CPU else 0
+        staged = staged_weights(self.facts, placement) if device != CPU else Staged(0, False)
+        share = Share(
+            gpu=device != CPU,
+            outputs=outputs if device == placement.output else 0,
+            flash_attention=uses_flash_attention(self.facts, plan),
+            staged_bytes=staged.bytes,
+            staged_expert=staged.expert,
+        )
+        return compute_bytes(self.facts, plan, share)
+
+    def _overhead(self, placement: Placement, device: int) -> int:
+        if device == CPU:
+            return BACKEND_OVERHEAD_BYTES["cpu"]
+        backend = self._gpus[device].backend or "cuda"
+        return BACKEND_OVERHEAD_BYTES[backend] if device in placement.used else 0
 
 
 def uses_flash_attention(facts: ModelFacts, plan: LaunchPlan) -> bool:

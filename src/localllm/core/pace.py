@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from localllm.core.device_table import DeviceClass, DeviceRow, match_device
 from localllm.core.machine import Device, DeviceKind
@@ -65,6 +65,8 @@ _GENERATIONS: Final[tuple[tuple[str, Generation], ...]] = (
 )
 _UNKNOWN_GPU: Final = Generation("unknown", 0.65, 80, 0.04)
 _CPU: Final = Generation("CPU", 0.50, 8, 0.004, 1.02)
+_TFLOPS_PER_CORE: Final = 0.025
+"""A core with AVX2 or NEON on mixed quants."""
 
 
 class Pace(Struct, frozen=True, kw_only=True):
@@ -107,18 +109,9 @@ def _cpu_pace(device: Device, row: DeviceRow | None) -> Pace | None:
     if bandwidth is None:
         return None
     pace = _generic_pace(device.name, bandwidth, _CPU, "bandwidth of its memory")
-    # about 25 GFLOP/s per core with AVX2, as measured on mixed quants
-    tflops = 0.025 * device.cores if device.cores else pace.prefill_tflops
-    return Pace(
-        name=pace.name,
-        bandwidth_gb_per_s=bandwidth,
-        efficiency=pace.efficiency,
-        layer_us=pace.layer_us,
-        prefill_tflops=tflops,
-        q4_k=pace.q4_k,
-        measured=False,
-        source=pace.source,
-    )
+    if device.cores:
+        pace = structs.replace(pace, prefill_tflops=_TFLOPS_PER_CORE * device.cores)
+    return pace
 
 
 def _gpu_pace(name: str, bandwidth: float, row: DeviceRow | None) -> Pace:

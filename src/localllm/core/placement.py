@@ -67,8 +67,9 @@ class Placement(Struct, frozen=True):
     cpu_moe_layers: int
 
     @property
-    def gpu_layer_count(self) -> int:
-        return sum(device != CPU for device in (*self.layers, self.output))
+    def used(self) -> frozenset[int]:
+        """The devices that compute something."""
+        return frozenset((*self.layers, self.output))
 
 
 def place(facts: ModelFacts, plan: LaunchPlan, split: Sequence[float]) -> Placement:

@@ -202,10 +202,15 @@ def _candidates(facts: ModelFacts, wish: Wish, warnings: list[str]) -> tuple[lis
     least = min(appetite.least, context)
     if trained is not None and wish.profile is Profile.AGENT and trained < appetite.least:
         warnings.append(f"Agents need 32k tokens of context; this model was trained on {trained}.")
-    contexts = [context]
-    while contexts[-1] // 2 >= least:
-        contexts.append(contexts[-1] // 2)
-    return contexts, parallels
+    return halved(context, least), parallels
+
+
+def halved(largest: int, least: int) -> list[int]:
+    """``largest``, a half, a quarter … down to ``least``."""
+    found = [largest]
+    while found[-1] // 2 >= least:
+        found.append(found[-1] // 2)
+    return found
 
 
 def _on_gpus(base: LaunchPlan, machine: Machine, budget: Budget) -> list[LaunchPlan]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct, structs
 
@@ -14,8 +14,8 @@ from localllm.core.device_table import DeviceRow
 from localllm.core.facts import ModelFacts
 from localllm.core.launch import LaunchPlan
 from localllm.core.machine import Device, Machine
-from localllm.core.memory import Estimator, Extras
-from localllm.core.plan import APPETITES, CPU_UBATCH
+from localllm.core.memory import Estimator, Extras, MemoryEstimate
+from localllm.core.plan import APPETITES, CPU_UBATCH, halved
 from localllm.core.quant import BITS_PER_WEIGHT, base_name, quality_of
 from localllm.core.search import MINIMUM_CONTEXT, Found, Search
 from localllm.core.speed import estimate_speed
@@ -34,7 +34,21 @@ _NATIVE: Final = frozenset({"MXFP4_MOE"})
 class _Sizing(Struct, frozen=True):
     facts: ModelFacts
     file_bytes: int
-    source: str
+    source: Literal["file", "listed", "formula"]
+
+
+class _Ground(Struct, frozen=True, kw_only=True):
+    """What all rows of one table have in common: the plan they try and the machine they try it on."""
+
+    base: LaunchPlan
+    budget: Budget
+    gpus: tuple[Device, ...]
+    cpu: Device
+    extras: Extras | None
+    device_table: tuple[DeviceRow, ...]
+
+    def search(self, facts: ModelFacts) -> Search:
+        return Search(Estimator(facts, self.gpus, extras=self.extras), self.budget, self.base)
 
 
 def fit_table(
@@ -58,27 +72,31 @@ def fit_table(
     """
     budget = budget_of(machine, available_bytes)
     gpus = usable_gpus(machine, budget)
-    trained = facts.trained_context_length
-    base = LaunchPlan(
-        model_path="",
-        context_length=context_length or MINIMUM_CONTEXT,
-        parallel=parallel,
-        kv_type_k=kv_type,
-        kv_type_v=kv_type,
-        ubatch=512 if gpus else CPU_UBATCH,
-        flash_attention="auto" if kv_type in ("f16", "bf16", "f32") else "on",
-        tensor_split=tuple(float(budget.of(gpu.id)) for gpu in gpus) if len(gpus) > 1 else (),
+    ground = _Ground(
+        base=LaunchPlan(
+            model_path="",
+            context_length=context_length or MINIMUM_CONTEXT,
+            parallel=parallel,
+            kv_type_k=kv_type,
+            kv_type_v=kv_type,
+            ubatch=512 if gpus else CPU_UBATCH,
+            flash_attention="auto" if kv_type in ("f16", "bf16", "f32") else "on",
+            tensor_split=tuple(float(budget.of(gpu.id)) for gpu in gpus) if len(gpus) > 1 else (),
+        ),
+        budget=budget,
+        gpus=gpus,
+        cpu=machine.cpu,
+        extras=extras,
+        device_table=tuple(device_table),
     )
     sizings = _sizings(facts, here, listed or {})
     if context_length is None:
-        base = _with_usual_context(sizings, base, budget, gpus, extras)
-    context = base.context_length
-    rows = [
-        _row(sizing, quant, quant in here, base, budget, gpus, machine.cpu, extras, device_table)
-        for quant, sizing in sizings.items()
-    ]
+        ground = structs.replace(ground, base=_with_usual_context(sizings, ground))
+    context = ground.base.context_length
+    rows = [_row(sizing, quant, quant in here, ground) for quant, sizing in sizings.items()]
     rows.sort(key=lambda row: -row.file_bytes)
-    rows, sentence = _recommend(rows, facts, machine)
+    rows, sentence = _recommend(rows, facts)
+    trained = facts.trained_context_length
     warnings = []
     if trained is not None and context > trained:
         warnings.append(f"The model was trained on {trained} tokens; past that its answers degrade.")
@@ -96,29 +114,24 @@ def fit_table(
     )
 
 
-def _with_usual_context(
-    sizings: Mapping[str, _Sizing],
-    base: LaunchPlan,
-    budget: Budget,
-    gpus: tuple[Device, ...],
-    extras: Extras | None,
-) -> LaunchPlan:
+def _with_usual_context(sizings: Mapping[str, _Sizing], ground: _Ground) -> LaunchPlan:
     """A context that nobody asked for must not be what pushes a model off the GPU."""
     sizing = next((sizings[q] for q in ("IQ4_XS", "Q4_K_M") if q in sizings), next(iter(sizings.values())))
-    search = Search(Estimator(sizing.facts, gpus, extras=extras), budget, base)
+    search, base = ground.search(sizing.facts), ground.base
     usual = APPETITES[None]
     trained = sizing.facts.trained_context_length or usual.context
-    context = min(usual.context, trained)
-    contexts = [context]
-    while contexts[-1] // 2 >= usual.least:
-        contexts.append(contexts[-1] // 2)
-    found = search.whole(contexts, (base.parallel,), search.total_layers if gpus else 0)
+    contexts = halved(min(usual.context, trained), usual.least)
+    found = search.whole(contexts, (base.parallel,), search.total_layers if ground.gpus else 0)
     return structs.replace(base, context_length=found.plan.context_length if found else min(8_192, trained))
 
 
 def _sizings(facts: ModelFacts, here: Mapping[str, int], listed: Mapping[str, int]) -> dict[str, _Sizing]:
     found: dict[str, _Sizing] = {}
-    for source, sizes in (("file", here), ("listed", listed)):
+    sources: tuple[tuple[Literal["file", "listed"], Mapping[str, int]], ...] = (
+        ("file", here),
+        ("listed", listed),
+    )
+    for source, sizes in sources:
         for quant, file_bytes in sizes.items():
             if quant == facts.quant and file_bytes == facts.size_bytes:
                 found[quant] = _Sizing(facts, file_bytes, source)
@@ -139,47 +152,27 @@ def _header_bytes(facts: ModelFacts) -> int:
     return max(facts.size_bytes - mix_bytes(facts), 0)
 
 
-def _row(
-    sizing: _Sizing,
-    quant: str,
-    here: bool,
-    base: LaunchPlan,
-    budget: Budget,
-    gpus: tuple[Device, ...],
-    cpu: Device,
-    extras: Extras | None,
-    device_table: Sequence[DeviceRow],
-) -> FitRow:
-    facts = sizing.facts
-    search = Search(Estimator(facts, gpus, extras=extras), budget, base)
-    found = search.try_plan(structs.replace(base, gpu_layers=search.total_layers if gpus else 0))
-    verdict = Verdict.FITS
-    if found is None and gpus:
-        found, verdict = search.partial(base.context_length, base.parallel), Verdict.PARTIAL
-    if found is None:
-        plan = structs.replace(base, gpu_layers=0)
-        found, verdict = Found(plan, search.estimate(plan)), Verdict.NO
-    elif verdict is Verdict.FITS and budget.spare_share(found.estimate) < TIGHT_SHARE:
-        verdict = Verdict.TIGHT
-    limit = facts.trained_context_length or base.context_length
-    speed = estimate_speed(facts, found.plan, gpus, cpu, device_table) if verdict is not Verdict.NO else None
+def _row(sizing: _Sizing, quant: str, here: bool, ground: _Ground) -> FitRow:
+    facts, budget, gpus = sizing.facts, ground.budget, ground.gpus
+    search = ground.search(facts)
+    found, verdict = _tried(search, ground)
+    limit = facts.trained_context_length or ground.base.context_length
+    speed = None
+    if verdict is not Verdict.NO:
+        speed = estimate_speed(facts, found.plan, gpus, ground.cpu, ground.device_table)
     quality = quality_of(quant)
-    estimate = found.estimate
+    counted = _counted(found, facts, has_gpu=bool(gpus))
     return FitRow(
         quant=quant,
         here=here,
         file_bytes=sizing.file_bytes,
-        file_bytes_source="file"
-        if sizing.source == "file"
-        else "listed"
-        if sizing.source == "listed"
-        else "formula",
-        weights_bytes=estimate.weights_bytes,
-        kv_bytes=estimate.kv_bytes,
-        compute_bytes=estimate.compute_bytes,
-        overhead_bytes=estimate.output_bytes + estimate.overhead_bytes,
-        total_bytes=estimate.total_bytes,
-        budget_bytes=sum(budget.of(gpu.id) for gpu in gpus) or budget.of("cpu"),
+        file_bytes_source=sizing.source,
+        weights_bytes=counted.weights_bytes,
+        kv_bytes=counted.kv_bytes,
+        compute_bytes=counted.compute_bytes,
+        overhead_bytes=counted.output_bytes + counted.overhead_bytes,
+        total_bytes=counted.total_bytes,
+        budget_bytes=sum(budget.of(device.device_id) for device in counted.devices),
         verdict=verdict,
         gpu_layers=found.plan.gpu_layers if gpus else None,
         total_layers=facts.total_layers,
@@ -194,7 +187,30 @@ def _row(
     )
 
 
-def _recommend(rows: list[FitRow], facts: ModelFacts, machine: Machine) -> tuple[list[FitRow], str]:
+def _tried(search: Search, ground: _Ground) -> tuple[Found, Verdict]:
+    """Whole on the GPUs (or on the CPU of a machine without), else in part, else not at all."""
+    base = ground.base
+    whole = search.try_plan(structs.replace(base, gpu_layers=search.total_layers if ground.gpus else 0))
+    if whole is not None:
+        tight = ground.budget.spare_share(whole.estimate) < TIGHT_SHARE
+        return whole, Verdict.TIGHT if tight else Verdict.FITS
+    partial = search.partial(base.context_length, base.parallel) if ground.gpus else None
+    if partial is not None:
+        return partial, Verdict.PARTIAL
+    plan = structs.replace(base, gpu_layers=search.total_layers if ground.gpus else 0)
+    return Found(plan, search.estimate(plan)), Verdict.NO
+
+
+def _counted(found: Found, facts: ModelFacts, *, has_gpu: bool) -> MemoryEstimate:
+    """The devices whose memory decides: the GPUs, and the CPU only when it holds layers or experts."""
+    plan, devices = found.plan, found.estimate.devices
+    on_cpu = plan.gpu_layers < facts.total_layers or plan.cpu_moe_layers > 0
+    if not has_gpu or on_cpu:
+        return found.estimate
+    return MemoryEstimate(devices[1:])
+
+
+def _recommend(rows: list[FitRow], facts: ModelFacts) -> tuple[list[FitRow], str]:
     """Mark one row, with its reason. The rules are argued in the docs (how quants are chosen)."""
     chosen, reason = _choice(rows, facts)
     if chosen is None:

@@ -124,7 +124,7 @@ def estimate_from_paces(
 
 
 def _used(facts: ModelFacts, placement: Placement) -> set[int]:
-    used = {*placement.layers, placement.output}
+    used = set(placement.used)
     if placement.cpu_moe_layers and facts.is_moe:
         used.add(CPU)
     return used

@@ -13,7 +13,7 @@ from localllm.core.budget import budget_of
 from localllm.core.errors import DoesNotFit
 from localllm.core.facts import ModelFacts
 from localllm.core.machine import Device, DeviceKind, Holder, Machine
-from localllm.core.memory import CPU_ID
+from localllm.core.memory import CPU_ID, Estimator
 from localllm.core.plan import CPU_UBATCH, Plan, Profile, Wish, plan_load
 from localllm.core.units import GIB, MIB
 from tests.support.known_facts import facts_of
@@ -100,8 +100,6 @@ def test_as_few_experts_as_must_be() -> None:
     found = plan(facts, where)
     fewer = structs.replace(found.launch, cpu_moe_layers=found.launch.cpu_moe_layers - 1)
     budget = budget_of(where)
-    from localllm.core.memory import Estimator
-
     assert budget.fits(found.memory)
     assert not budget.fits(Estimator(facts, where.gpus).estimate(fewer))
 
