@@ -178,7 +178,7 @@ def _quantised_cache(plan: LaunchPlan) -> bool:
 
 def _converted_cache(facts: ModelFacts, plan: LaunchPlan, rows: int, share: Share) -> int:
     """CUDA's flash attention reads f16: a quantised cache is converted, one layer's keys and values at a time."""
-    if not share.gpu:
+    if not share.gpu or not _quantised_cache(plan):
         return 0
     largest = 0
     for layer in range(facts.n_layer):

@@ -151,7 +151,7 @@ class Estimator:
         self._gpus = tuple(gpus)
         self._extras = extras or Extras()
         self._cuda = any(gpu.backend in ("cuda", "rocm") for gpu in gpus)
-        self.groups: WeightGroups = group_weights(
+        self._groups: WeightGroups = group_weights(
             facts.tensors, facts.n_layer, tied=facts.tied_embeddings, cuda=self._cuda
         )
 
@@ -164,7 +164,7 @@ class Estimator:
         spare = self._habits.spare_sequences(facts) if plan.unified_kv else 0
         split = plan.tensor_split or tuple(float(gpu.usable_bytes) for gpu in self._gpus)
         placement = place(facts, plan, split)
-        weights = list(weights_per_device(self.groups, placement, count))
+        weights = list(weights_per_device(self._groups, placement, count))
         weights[placement.output + 1] += self._extras.total
         kv = [0] * (count + 1)
         for layer, cache in enumerate(layer_caches(facts, plan, cuda=self._cuda, spare_sequences=spare)):
@@ -188,7 +188,7 @@ class Estimator:
     def _scratch(self, plan: LaunchPlan, placement: Placement, device: int, outputs: int) -> int:
         if device not in placement.used:
             return host_bytes(self.facts, plan) if device == CPU else 0
-        staged = staged_weights(self.facts, placement) if device != CPU else Staged(0, False)
+        staged = staged_weights(self._groups, placement) if device != CPU else Staged(0, False)
         share = Share(
             gpu=device != CPU,
             outputs=outputs if device == placement.output else 0,

@@ -42,21 +42,26 @@ def is_expert(tensor_name: str) -> bool:
     return _EXPERTS.search(tensor_name) is not None
 
 
+class LayerWeights(Struct, frozen=True):
+    """One block's weights in bytes: sums of the dense ones and of the experts', and the largest single tensors."""
+
+    dense: int = 0
+    experts: int = 0
+    largest_dense: int = 0
+    largest_expert_up: int = 0
+    largest_expert_down: int = 0
+
+
 class WeightGroups(Struct, frozen=True):
     """A model's weights by where they can go, in bytes.
 
-    ``layers[i]`` = (dense, experts) of block i. ``tied`` = the token embedding also serves as the output: it is
-    held a second time when the output is on a GPU.
+    ``tied`` = the token embedding also serves as the output: it is held a second time when the output is on a GPU.
     """
 
     input: int
     output: int
     tied: int
-    layers: tuple[tuple[int, int], ...]
-
-    @property
-    def total(self) -> int:
-        return self.input + self.output + sum(dense + experts for dense, experts in self.layers)
+    layers: tuple[LayerWeights, ...]
 
 
 class Placement(Struct, frozen=True):
@@ -93,20 +98,33 @@ def group_weights(
     tensors: Sequence[TensorInfo], n_layer: int, *, tied: bool, cuda: bool = False
 ) -> WeightGroups:
     """Sum the tensors by destination; ``cuda`` adds the row padding its buffers need."""
-    layers = [[0, 0] for _ in range(n_layer)]
+    layers: list[list[TensorInfo]] = [[] for _ in range(n_layer)]
     at_input = at_output = embedding = 0
     for tensor in tensors:
-        size = _padded_bytes(tensor, cuda=cuda)
-        block = _BLOCK.match(tensor.name)
-        if block is not None and int(block[1]) < n_layer:
-            layers[int(block[1])][1 if _EXPERTS.search(tensor.name) else 0] += size
+        layer = layer_of(tensor.name)
+        if layer is not None and layer < n_layer:
+            layers[layer].append(tensor)
         elif tensor.name.rsplit(".", 1)[0] in _INPUT:
             at_input += tensor.size_bytes
             if tensor.name == "token_embd.weight":
-                embedding = size
+                embedding = _padded_bytes(tensor, cuda=cuda)
         else:
-            at_output += size
-    return WeightGroups(at_input, at_output, embedding if tied else 0, tuple((a, b) for a, b in layers))
+            at_output += _padded_bytes(tensor, cuda=cuda)
+    return WeightGroups(
+        at_input, at_output, embedding if tied else 0, tuple(_layer(found, cuda=cuda) for found in layers)
+    )
+
+
+def _layer(tensors: Sequence[TensorInfo], *, cuda: bool) -> LayerWeights:
+    experts = [t for t in tensors if is_expert(t.name)]
+    dense = [t for t in tensors if not is_expert(t.name)]
+    return LayerWeights(
+        dense=sum(_padded_bytes(t, cuda=cuda) for t in dense),
+        experts=sum(_padded_bytes(t, cuda=cuda) for t in experts),
+        largest_dense=max((t.size_bytes for t in dense), default=0),
+        largest_expert_up=max((t.size_bytes for t in experts if "down" not in t.name), default=0),
+        largest_expert_down=max((t.size_bytes for t in experts if "down" in t.name), default=0),
+    )
 
 
 def weights_per_device(groups: WeightGroups, placement: Placement, gpu_count: int) -> tuple[int, ...]:
@@ -116,10 +134,10 @@ def weights_per_device(groups: WeightGroups, placement: Placement, gpu_count: in
     found[placement.output + 1] += groups.output
     if placement.output != CPU:
         found[placement.output + 1] += groups.tied
-    for layer, (dense, experts) in enumerate(groups.layers):
+    for layer, weights in enumerate(groups.layers):
         device = placement.layers[layer]
-        found[device + 1] += dense
-        found[0 if layer < placement.cpu_moe_layers else device + 1] += experts
+        found[device + 1] += weights.dense
+        found[0 if layer < placement.cpu_moe_layers else device + 1] += weights.experts
     return tuple(found)
 
 
@@ -130,31 +148,20 @@ class Staged(Struct, frozen=True):
     expert: bool
 
 
-def staged_weights(facts: ModelFacts, placement: Placement) -> Staged:
+def staged_weights(groups: WeightGroups, placement: Placement) -> Staged:
     """The room a GPU needs for weights of the CPU's layers when it computes a large batch for them.
 
     One weight is copied at a time and its place reused, if the next one fits: experts' way down that is larger
     than their way up lands behind it (read off two load logs; a tenth is added, since ggml leaves gaps).
     """
     dense = experts = 0
-    first: dict[int, int] = {}
-    second: dict[int, int] = {}
-    for tensor in facts.tensors:
-        block = _BLOCK.match(tensor.name)
-        if block is None or int(block[1]) >= len(placement.layers):
-            continue
-        layer = int(block[1])
-        is_expert = _EXPERTS.search(tensor.name) is not None
-        if placement.layers[layer] != CPU and not (is_expert and layer < placement.cpu_moe_layers):
-            continue
-        if is_expert:
-            group = second if "down" in tensor.name else first
-            group[layer] = max(group.get(layer, 0), tensor.size_bytes)
-        else:
-            dense = max(dense, tensor.size_bytes)
-    for layer in first.keys() | second.keys():
-        up, down = first.get(layer, 0), second.get(layer, 0)
-        experts = max(experts, up if down <= up else (up + down) * 11 // 10)
+    for layer, weights in enumerate(groups.layers):
+        on_cpu = placement.layers[layer] == CPU
+        if on_cpu:
+            dense = max(dense, weights.largest_dense)
+        if on_cpu or layer < placement.cpu_moe_layers:
+            up, down = weights.largest_expert_up, weights.largest_expert_down
+            experts = max(experts, up if down <= up else (up + down) * 11 // 10)
     return Staged(experts, True) if experts > dense else Staged(dense, False)
 
 
