@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -13,6 +13,8 @@ from localllm.core.launch import LaunchPlan
 from localllm.engines.llama_cpp.llama import Context, Model
 
 _SEQUENCES = 16
+_TOGETHER = 512
+"""Tokens computed at once where inputs are short: other requests get their turn in between."""
 _LONGEST_INPUT = 8192
 """An input must fit one computation; the buffers for it grow with its length."""
 
@@ -38,8 +40,10 @@ class Embedder:
             embeddings=True,
         )
 
-    def embed(self, inputs: Sequence[str | Sequence[int]]) -> tuple[NDArray[np.float32], int]:
-        """Unit vectors, one row per input, and the tokens they took.
+    def embed(
+        self, inputs: Sequence[str | Sequence[int]]
+    ) -> Generator[None, None, tuple[NDArray[np.float32], int]]:
+        """Returns unit vectors, one row per input, and the tokens they took; yields after each computation.
 
         Raises:
             BadRequest: an input is empty or has a token id that does not exist.
@@ -49,6 +53,7 @@ class Embedder:
         vectors = np.empty((len(tokens), self._model.n_embd), np.float32)
         for group in self._groups(tokens):
             self._compute(tokens, group, vectors)
+            yield
         return vectors, sum(map(len, tokens))
 
     def _tokens(self, text: str | Sequence[int]) -> NDArray[np.int32]:
@@ -64,11 +69,11 @@ class Embedder:
     def _groups(self, tokens: Sequence[NDArray[np.int32]]) -> Iterator[list[int]]:
         """Indices of inputs that are computed together."""
         group: list[int] = []
-        room = self._longest
+        room = _TOGETHER
         for index, ids in enumerate(tokens):
-            if len(ids) > room or len(group) == _SEQUENCES:
+            if group and (len(ids) > room or len(group) == _SEQUENCES):
                 yield group
-                group, room = [], self._longest
+                group, room = [], _TOGETHER
             group.append(index)
             room -= len(ids)
         if group:

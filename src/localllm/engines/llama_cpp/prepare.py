@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from localllm.core.errors import BadRequest, ContextLengthExceeded, Unsupported
 from localllm.core.generation import ChatPrompt, GenerationRequest, Prompt, TextPrompt
@@ -170,7 +171,7 @@ class Preparer:
         return gbnf
 
     def _answer(
-        self, job: Job, choice: int, prompt: np.ndarray, prepared: _Prepared, gbnf: str | None
+        self, job: Job, choice: int, prompt: NDArray[np.int32], prepared: _Prepared, gbnf: str | None
     ) -> Answer:
         request = job.request
         room = self._context_length - len(prompt)

@@ -12,11 +12,14 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import BinaryIO
 
-from localllm.core.errors import GenerationFailed, LocalLLMError, Unsupported
+import numpy as np
+from numpy.typing import NDArray
+
+from localllm.core.errors import GenerationFailed, LoadFailed, LocalLLMError, Unsupported
 from localllm.core.launch import LaunchPlan
 from localllm.engines.base import Capability
 from localllm.engines.llama_cpp import llama, protocol
@@ -48,6 +51,7 @@ class Worker:
         self._context = llama.Context(
             self._model, plan, sequences=sequences, cells=cells, max_outputs=_output_rows(plan)
         )
+        _warm_up(self._context)
         length = min(plan.context_length, self._context.sequence_cells)
         self._scheduler = Scheduler(
             self._context,
@@ -81,15 +85,15 @@ class Worker:
         for target in (self._read, self._prepare):
             threading.Thread(target=target, name=target.__name__.strip("_"), daemon=True).start()
         while True:
-            try:
-                # an idle worker sleeps here; a busy one only looks
-                work = self._inbox.get(block=not self._scheduler.busy)
-            except queue.Empty:
+            # an idle worker sleeps here; a busy one takes what has come and goes on
+            least = 0 if self._scheduler.busy else 1
+            for _ in range(max(least, self._inbox.qsize())):
+                work = self._inbox.get()
+                if work is None:
+                    return not self._failed
+                work()
+            if self._scheduler.busy:
                 self._say(self._scheduler.step())
-                continue
-            if work is None:
-                return not self._failed
-            work()
 
     # ------------------------------------------------------------ command threads
 
@@ -127,11 +131,8 @@ class Worker:
     def _job(self, command: protocol.Generate) -> Job | Failure:
         try:
             return self._preparer.job(command.number, command.request)
-        except LocalLLMError as error:
-            return Failure(error)
-        except Exception:  # noqa: BLE001 - a bug that one request met is that request's failure, and in the log
-            traceback.print_exc()
-            return Failure(GenerationFailed("The request could not be prepared; the engine's log says why."))
+        except Exception as error:  # noqa: BLE001 - what one request met is that request's failure
+            return Failure(_named(error))
 
     def _reply(self, command: protocol.Count | protocol.Tokenize | protocol.Detokenize) -> protocol.Reply:
         number = command.number
@@ -144,8 +145,8 @@ class Worker:
                     return protocol.Tokens(number, tuple(ids))
                 case protocol.Detokenize(_, tokens):
                     return protocol.Text(number, self._preparer.detokenize(tokens))
-        except LocalLLMError as error:
-            return protocol.Failed(number, protocol.Problem.of(error))
+        except Exception as error:  # noqa: BLE001 - as above
+            return protocol.Failed(number, protocol.Problem.of(_named(error)))
 
     # ------------------------------------------------------------ main thread
 
@@ -170,18 +171,27 @@ class Worker:
             case protocol.ReadStats(number):
                 self._send(self._stats(number))
             case protocol.Embed(number, inputs):
-                self._send(self._embed(number, inputs))
+                if self._embedder is None:
+                    error = Unsupported(
+                        "The model was not loaded for embeddings.",
+                        hint="Load it with embeddings switched on.",
+                    )
+                    self._send(protocol.Failed(number, protocol.Problem.of(error)))
+                else:
+                    self._embed(number, self._embedder.embed(inputs))
 
-    def _embed(self, number: int, inputs: tuple[str | tuple[int, ...], ...]) -> protocol.Reply:
+    def _embed(self, number: int, work: Generator[None, None, tuple[NDArray[np.float32], int]]) -> None:
+        """One computation; the rest goes to the back of the queue, so that answers are decoded in between."""
         try:
-            if self._embedder is None:
-                raise Unsupported(
-                    "The model was not loaded for embeddings.", hint="Load it with embeddings switched on."
-                )
-            vectors, tokens = self._embedder.embed(inputs)
+            next(work)
+        except StopIteration as done:
+            vectors, tokens = done.value
+            data = vectors.astype("<f4").tobytes()
+            self._send(protocol.Vectors(number, data, vectors.shape[1], tokens))
         except LocalLLMError as error:
-            return protocol.Failed(number, protocol.Problem.of(error))
-        return protocol.Vectors(number, vectors.astype("<f4").tobytes(), vectors.shape[1], tokens)
+            self._send(protocol.Failed(number, protocol.Problem.of(error)))
+        else:
+            self._inbox.put(partial(self._embed, number, work))
 
     def _stats(self, number: int) -> protocol.Stats:
         scheduler, counters = self._scheduler, self._scheduler.counters
@@ -224,6 +234,14 @@ class Worker:
         self._reports.flush()
 
 
+def _named(error: Exception) -> LocalLLMError:
+    """The error as one that can be told; what has no name of its own is a bug, and its traceback goes to the log."""
+    if isinstance(error, LocalLLMError):
+        return error
+    traceback.print_exception(error)
+    return GenerationFailed("The request could not be prepared; the engine's log says why.")
+
+
 def _memory_kind(model: llama.Model, plan: LaunchPlan) -> MemoryKind:
     if model.recurrent:
         return MemoryKind.EXACT
@@ -237,6 +255,19 @@ def _spare_sequences(kind: MemoryKind, plan: LaunchPlan) -> int:
         return 0
     wanted = {MemoryKind.FULL: 32, MemoryKind.WINDOW: 2, MemoryKind.EXACT: 1}[kind]
     return max(0, min(wanted, llama.most_sequences() - plan.parallel))
+
+
+def _warm_up(context: llama.Context) -> None:
+    """Compute one token: weights come off the disk now instead of in the first request, and what fails fails here.
+
+    Raises:
+        LoadFailed: the model cannot be computed.
+    """
+    context.batch.put(0, np.zeros(1, np.int32), 0, 1)
+    status = context.decode()
+    if status:
+        raise LoadFailed("llama.cpp loaded the model but cannot compute it.", details={"status": status})
+    context.clear()
 
 
 def _output_rows(plan: LaunchPlan) -> int:
