@@ -133,7 +133,7 @@ def _mask_bytes(facts: ModelFacts, plan: LaunchPlan, batch: int, share: Share) -
 
 def _feed_forward(facts: ModelFacts, plan: LaunchPlan, widths: _Widths, batch: int) -> int:
     """Gate, up and their product, beside the residual; or all experts' results and their weighted copies."""
-    hybrid = facts.recurrent_layers[0]
+    hybrid = any(facts.recurrent_layers)
     around = widths.stream * (1 if hybrid and facts.is_moe else 3) + (0 if hybrid else widths.mixed)
     if _quantised_cache(plan) and widths.mixed < widths.stream:
         around += widths.mixed  # attention's result is rotated, and does not fit where the residual was

@@ -103,9 +103,12 @@ def facts_from_header(header: GGUFHeader) -> ModelFacts:
     default_dim = n_embd // max(n_head) if max(n_head) else 0
     head_dim_k = keys.integer("attention.key_length", 0, 65_536, default_dim)
     head_dim_v = keys.integer("attention.value_length", 0, 65_536, default_dim)
+    feed_forward = keys.per_layer("feed_forward_length", n_layer, 0, MAX_WIDTH) or (0,) * n_layer
+    predictors = keys.integer("nextn_predict_layers", 0, n_layer, 0)
     recurrent = families.recurrent_layers(
-        architecture, n_head_kv, keys.integer("full_attention_interval", 1, MAX_LAYERS, 4)
+        architecture, n_head_kv, feed_forward, keys.integer("full_attention_interval", 1, MAX_LAYERS, 4)
     )
+    recurrent = (*recurrent[: n_layer - predictors], *(False,) * predictors)
     window, sliding = _sliding_window(keys, architecture, n_layer)
     names = {tensor.name for tensor in header.tensors}
     chat_template = keys.text("tokenizer.chat_template", absolute=True)
@@ -129,14 +132,14 @@ def facts_from_header(header: GGUFHeader) -> ModelFacts:
         head_dim_v=head_dim_v,
         head_dim_k_sliding=keys.integer("attention.key_length_swa", 0, 65_536, head_dim_k),
         head_dim_v_sliding=keys.integer("attention.value_length_swa", 0, 65_536, head_dim_v),
-        n_ff=max(keys.per_layer("feed_forward_length", n_layer, 0, MAX_WIDTH) or (0,)),
+        n_ff=max(feed_forward),
         n_ff_expert=_expert_width(keys, header),
         n_ff_shared=keys.integer("expert_shared_feed_forward_length", 0, MAX_WIDTH, 0),
         n_expert=keys.integer("expert_count", 0, MAX_EXPERTS, 0),
         n_expert_used=keys.integer("expert_used_count", 0, MAX_EXPERTS, 0),
         sliding_window=window,
         sliding_layers=sliding,
-        own_cache=_own_cache(keys, architecture, n_layer, recurrent),
+        own_cache=_own_cache(keys, architecture, recurrent, predictors),
         recurrent_layers=recurrent,
         state_elements=_state_elements(keys, n_embd),
         latent_attention=latent,
@@ -277,11 +280,13 @@ def _sliding_window(keys: _Keys, architecture: str, n_layer: int) -> tuple[int |
     return window, tuple(family.slides(layer) for layer in range(n_layer))
 
 
-def _own_cache(keys: _Keys, architecture: str, n_layer: int, recurrent: tuple[bool, ...]) -> tuple[bool, ...]:
+def _own_cache(
+    keys: _Keys, architecture: str, recurrent: tuple[bool, ...], predictors: int
+) -> tuple[bool, ...]:
+    n_layer = len(recurrent)
     if architecture in families.ENCODERS or architecture in families.RECURRENT:
         return (False,) * n_layer
     shared = keys.integer("attention.shared_kv_layers", 0, n_layer, 0)
-    predictors = keys.integer("nextn_predict_layers", 0, n_layer, 0)
     own = min(families.OWN_CACHE_LAYERS.get(architecture, n_layer), n_layer - shared - predictors)
     both = architecture in families.RECURRENT_AND_ATTENTION
     return tuple(layer < own and (both or not recurrent[layer]) for layer in range(n_layer))

@@ -56,12 +56,13 @@ RECURRENT: Final = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7",
 RECURRENT_AND_ATTENTION: Final = frozenset({"falcon-h1"})
 
 #: Layers without key-value heads keep a recurrent state instead.
-HYBRID_BY_HEADS: Final = frozenset(
-    {"granitehybrid", "jamba", "kimi-linear", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe", "plamo2"}
-)
+HYBRID_BY_HEADS: Final = frozenset({"granitehybrid", "jamba", "kimi-linear", "lfm2", "lfm2moe", "plamo2"})
+
+#: A layer is one thing only: without heads and without a feed-forward it keeps a state.
+HYBRID_BY_KIND: Final = frozenset({"nemotron_h", "nemotron_h_moe"})
 
 #: Every nth layer attends, the others recur (header key ``full_attention_interval``, else 4).
-HYBRID_BY_INTERVAL: Final = frozenset({"qwen35", "qwen35moe", "qwen3next"})
+HYBRID_BY_INTERVAL: Final = frozenset({"qwen35", "qwen35moe", "qwen3next", "qwen4exp"})
 
 #: Encoders: no cache, whole batch at once.
 ENCODERS: Final = frozenset(
@@ -88,13 +89,17 @@ LATENT_ATTENTION: Final = frozenset(
 )
 
 
-def recurrent_layers(architecture: str, head_count_kv: tuple[int, ...], interval: int) -> tuple[bool, ...]:
-    """Per layer: does it keep a recurrent state?"""
+def recurrent_layers(
+    architecture: str, head_count_kv: tuple[int, ...], feed_forward: tuple[int, ...], interval: int
+) -> tuple[bool, ...]:
+    """Per layer: does it keep a recurrent state? The tuples have one entry per layer."""
     count = len(head_count_kv)
     if architecture in RECURRENT or architecture in RECURRENT_AND_ATTENTION:
         return (True,) * count
     if architecture in HYBRID_BY_HEADS:
         return tuple(heads == 0 for heads in head_count_kv)
+    if architecture in HYBRID_BY_KIND:
+        return tuple(heads == width == 0 for heads, width in zip(head_count_kv, feed_forward, strict=True))
     if architecture in HYBRID_BY_INTERVAL:
         return tuple((layer + 1) % interval != 0 for layer in range(count))
     return (False,) * count

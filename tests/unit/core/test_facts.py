@@ -102,6 +102,20 @@ def test_a_hybrid_by_heads() -> None:
     assert facts.state_elements == (1024, 0)
 
 
+def test_a_hybrid_whose_layers_are_one_thing_each() -> None:
+    heads, widths = (0, 2, 0) * 4, (0, 0, 512) * 4
+    facts = facts_from_header(
+        header("nemotron_h", attention__head_count_kv=heads, feed_forward_length=widths, ssm__state_size=8)
+    )
+    assert facts.recurrent_layers == (True, False, False) * 4
+    assert facts.own_cache == (False, True, True) * 4
+    assert facts.n_ff == 512
+
+
+def test_predicting_layers_of_a_hybrid_keep_no_state() -> None:
+    assert facts_from_header(header("qwen35", nextn_predict_layers=2)).recurrent_layers[-2:] == (False, False)
+
+
 def test_a_hybrid_by_interval() -> None:
     facts = facts_from_header(
         header(
