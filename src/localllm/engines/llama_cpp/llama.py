@@ -17,6 +17,7 @@ from typing import Final
 
 import llama_cpp.llama_cpp as native
 import numpy as np
+from llama_cpp._ggml import libggml
 from numpy.typing import NDArray
 
 from localllm.core.errors import BadGrammar, LoadFailed, OutOfMemory, Unsupported
@@ -98,6 +99,9 @@ class Model:
             )
         native.llama_backend_init()
         parameters = _model_parameters(plan, vocab_only)
+        overrides = _experts_on_cpu(plan.cpu_moe_layers)
+        if plan.cpu_moe_layers:
+            parameters.tensor_buft_overrides = ctypes.addressof(overrides)
         report = on_progress or _ignore
 
         def progress(fraction: float, _: object) -> bool:
@@ -120,6 +124,7 @@ class Model:
             native.llama_model_is_recurrent(self._handle) or native.llama_model_is_hybrid(self._handle)
         )
         self.architecture = self.metadata("general.architecture") or ""
+        self.generates = self.metadata(f"{self.architecture}.attention.causal") != "false"
         self.adds_bos = bool(native.llama_vocab_get_add_bos(self.vocab))
         self._pieces: tuple[dict[int, bytes], dict[int, bytes]] = ({}, {})
 
@@ -388,11 +393,24 @@ def _model_parameters(plan: LaunchPlan, vocab_only: bool) -> native.llama_model_
         for device, share in enumerate(plan.tensor_split[: len(shares)]):
             shares[device] = share
         parameters.tensor_split = shares
-    if plan.cpu_moe_layers and plan.gpu_layers:
-        raise Unsupported(
-            "The llama_cpp engine cannot keep experts on the CPU.", hint="Use the llama_server engine."
-        )
     return parameters
+
+
+class _BufferOverride(ctypes.Structure):
+    """llama.h, llama_model_tensor_buft_override."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p))
+
+
+def _experts_on_cpu(layers: int) -> ctypes.Array[_BufferOverride]:
+    """Overrides that keep the experts of the first ``layers`` layers in CPU memory (as llama.cpp's --n-cpu-moe)."""
+    buffer_type = libggml.ggml_backend_cpu_buffer_type
+    buffer_type.restype = ctypes.c_void_p
+    overrides = (_BufferOverride * (layers + 1))()  # the last one stays empty: it ends the list
+    for layer in range(layers):
+        pattern = rf"blk\.{layer}\.ffn_(up|down|gate|gate_up)_(ch|)exps".encode()
+        overrides[layer] = _BufferOverride(pattern, buffer_type())
+    return overrides
 
 
 def _context_parameters(plan: LaunchPlan, threads: int) -> native.llama_context_params:

@@ -93,6 +93,8 @@ class Preparer:
             BadRequest, BadTemplate, BadGrammar, Unsupported: with the field at fault.
         """
         arrived = time.monotonic()
+        if not self._model.generates:
+            raise Unsupported("This model makes embeddings; it cannot write text.", param="model")
         self._check(request)
         prepared = self._tokens(request.prompt)
         prompt = np.array(prepared.tokens, np.int32)

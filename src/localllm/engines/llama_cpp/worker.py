@@ -51,7 +51,8 @@ class Worker:
         self._context = llama.Context(
             self._model, plan, sequences=sequences, cells=cells, max_outputs=_output_rows(plan)
         )
-        _warm_up(self._context)
+        if self._model.generates:
+            _warm_up(self._context)
         length = min(plan.context_length, self._context.sequence_cells)
         self._scheduler = Scheduler(
             self._context,
@@ -61,23 +62,28 @@ class Worker:
             can_copy=plan.unified_kv,
         )
         self._preparer = Preparer(self._model, plan, context_length=length, kind=self._kind)
-        self._embedder = Embedder(self._model, plan) if plan.embedding else None
+        wants_embedding = plan.embedding or not self._model.generates
+        self._embedder = Embedder(self._model, plan) if wants_embedding else None
         self._context_length = length
 
     def ready(self) -> protocol.Ready:
-        capabilities = set(Capability) - {Capability.VISION, Capability.EMBEDDING}
-        if self._kind is MemoryKind.EXACT:
-            capabilities.discard(Capability.PREDICTION)
-        if self._embedder is not None:
-            capabilities.add(Capability.EMBEDDING)
         return protocol.Ready(
             version=llama.version(),
             context_length=self._context_length,
             layers=self._model.n_layer,
-            capabilities=tuple(sorted(capabilities)),
+            capabilities=tuple(sorted(self._capabilities())),
             template_source=self._preparer.template.source,
             warnings=self._preparer.template.warnings,
         )
+
+    def _capabilities(self) -> set[Capability]:
+        embeds = {Capability.EMBEDDING} if self._embedder is not None else set()
+        if not self._model.generates:
+            return {Capability.TOKENIZE} | embeds
+        without = {Capability.VISION, Capability.EMBEDDING}
+        if self._kind is MemoryKind.EXACT:
+            without.add(Capability.PREDICTION)
+        return set(Capability) - without | embeds
 
     def run(self) -> bool:
         """Serve until stdin ends. False: it ended because a frame could not be read."""

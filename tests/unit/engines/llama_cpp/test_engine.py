@@ -271,6 +271,31 @@ async def test_a_context_nobody_has_memory_for_is_out_of_memory(tmp_path: Path) 
         await load(tmp_path, path, context_length=1 << 22, parallel=4, kv_type_k="f32", kv_type_v="f32")
 
 
+async def test_experts_that_stay_on_the_cpu_answer_the_same(tmp_path: Path) -> None:
+    path = write_tiny_gguf(tmp_path / "tiny.gguf", "qwen3moe")
+    answers = []
+    for layers in (0, 3):
+        instance = await load(tmp_path, path, cpu_moe_layers=layers)
+        answers.append(text_of(await events_of(instance, ask())))
+        await instance.unload()
+    assert answers[0] == answers[1] != ""
+
+
+async def test_sequences_with_a_cache_each_answer_alike_without_sharing(tmp_path: Path) -> None:
+    path = write_tiny_gguf(tmp_path / "tiny.gguf", "llama")
+    instance = await load(tmp_path, path, unified_kv=False)
+    asked = ask("the same words again and again", max_tokens=8)
+    answers = [
+        text_of(events) for events in await asyncio.gather(*(events_of(instance, asked) for _ in range(5)))
+    ]
+    assert len(set(answers)) == 1
+    again = await events_of(instance, asked)
+    usage = again[-1]
+    assert isinstance(usage, Usage)
+    assert (usage.cached_tokens or 0) > 0
+    await instance.unload()
+
+
 async def test_images_and_drafts_are_refused_at_load(tmp_path: Path) -> None:
     path = write_tiny_gguf(tmp_path / "tiny.gguf", "llama")
     with pytest.raises(Unsupported):
