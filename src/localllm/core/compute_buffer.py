@@ -85,7 +85,7 @@ def gpu_bytes_from_simulation(facts: ModelFacts, plan: LaunchPlan, cpu_bytes: in
 
 def output_bytes(facts: ModelFacts, plan: LaunchPlan, sequences: int) -> int:
     """The host buffer that results are copied to: a row of logits per sequence, and its embedding if asked for."""
-    width = (facts.n_vocab if facts.causal else 0) + (facts.n_embd if plan.embedding else 0)
+    width = facts.n_vocab + (facts.n_embd if plan.embedding else 0)
     return sequences * width * _F32
 
 
@@ -122,7 +122,7 @@ def _widths(facts: ModelFacts, batch: int) -> _Widths:
 def _mask_bytes(facts: ModelFacts, plan: LaunchPlan, batch: int, share: Share) -> int:
     """Which cell each token may see: F16 for flash attention, else F32; a second one for the sliding window."""
     if not any(facts.own_cache):
-        return 0 if facts.causal else batch * batch * _F32
+        return 0 if facts.causal else batch * batch * (_F16 if share.flash_attention else _F32)
     full, _ = cells_and_streams(plan)
     caching = [sliding for sliding, own in zip(facts.sliding_layers, facts.own_cache, strict=True) if own]
     cells = full if not all(caching) else 0
@@ -132,12 +132,16 @@ def _mask_bytes(facts: ModelFacts, plan: LaunchPlan, batch: int, share: Share) -
 
 
 def _feed_forward(facts: ModelFacts, plan: LaunchPlan, widths: _Widths, batch: int) -> int:
-    """Gate, up and their product, beside the residual; or all experts' results and their weighted copies."""
+    """Gate, up and their product, beside the residual; or all experts' results and their weighted copies.
+
+    Without a gate the activation is computed in place.
+    """
     hybrid = any(facts.recurrent_layers)
-    around = widths.stream * (1 if hybrid and facts.is_moe else 3) + (0 if hybrid else widths.mixed)
+    around = widths.stream * (1 if hybrid and facts.is_moe else 3)
+    around += widths.mixed if facts.causal and not hybrid else 0
     if _quantised_cache(plan) and widths.mixed < widths.stream:
         around += widths.mixed  # attention's result is rotated, and does not fit where the residual was
-    inner = 3 * widths.dense
+    inner = (3 if facts.gated else 1) * widths.dense
     if facts.is_moe:
         row = facts.n_expert_used * batch * _F32
         inner = max(

@@ -31,7 +31,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     ``state_elements``: F32 elements of one recurrent layer's state per sequence: (convolution, recurrence).
     ``attention_width``: elements of one token's attention result, all heads (the input of the output projection).
     ``indexer_dim``: extra key row per token and layer of a sparse-attention indexer.
-    ``n_ff`` is the widest dense feed-forward of a layer; ``n_ff_expert`` one expert's.
+    ``gated``: the feed-forward multiplies two projections. ``n_ff`` is the widest dense feed-forward of a layer; ``n_ff_expert`` one expert's.
     """
 
     architecture: str
@@ -49,6 +49,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     head_dim_k_sliding: int
     head_dim_v_sliding: int
     n_ff: int
+    gated: bool = True
     n_ff_expert: int = 0
     n_ff_shared: int = 0
     n_expert: int = 0
@@ -133,6 +134,7 @@ def facts_from_header(header: GGUFHeader) -> ModelFacts:
         head_dim_k_sliding=keys.integer("attention.key_length_swa", 0, 65_536, head_dim_k),
         head_dim_v_sliding=keys.integer("attention.value_length_swa", 0, 65_536, head_dim_v),
         n_ff=max(feed_forward),
+        gated=_is_gated(header, max(feed_forward)),
         n_ff_expert=_expert_width(keys, header),
         n_ff_shared=keys.integer("expert_shared_feed_forward_length", 0, MAX_WIDTH, 0),
         n_expert=keys.integer("expert_count", 0, MAX_EXPERTS, 0),
@@ -309,6 +311,13 @@ def _state_elements(keys: _Keys, n_embd: int) -> tuple[int, int]:
     state = keys.integer("ssm.state_size", 0, MAX_WIDTH, 0)
     groups = keys.integer("ssm.group_count", 0, 65_536, 0)
     return convolution * (inner + 2 * groups * state), state * inner
+
+
+def _is_gated(header: GGUFHeader, n_ff: int) -> bool:
+    """A gate of its own, or one fused into the way up; assumed where no tensor tells."""
+    ups = [t for t in header.tensors if t.name.endswith("ffn_up.weight") and len(t.shape) > 1]
+    fused = any(t.shape[1] >= 2 * n_ff for t in ups)
+    return not ups or fused or any("ffn_gate." in t.name for t in header.tensors)
 
 
 def _attention_width(header: GGUFHeader, default: int) -> int:

@@ -12,6 +12,8 @@ from localllm.core.gguf import Skipped, TensorInfo, Value
 _UINT32, _INT32, _FLOAT32, _BOOL, _STRING, _ARRAY, _UINT64 = 4, 5, 6, 7, 8, 9, 10
 _NUMBERS: Final = {kind.name: number for number, kind in TENSOR_TYPES.items()}
 _ALIGNMENT: Final = 32
+_TOKEN_TYPES: Final = "tokenizer.ggml.token_type_count"
+"""The one thing about a tokenizer that changes a tensor's shape (BERT's)."""
 
 
 def header_bytes(
@@ -27,7 +29,8 @@ def header_bytes(
         f"{architecture}.vocab_size": n_vocab,
     }
     for key, value in metadata.items():
-        if key.startswith(architecture + ".") and not isinstance(value, Skipped):
+        wanted = key.startswith(architecture + ".") or key == _TOKEN_TYPES
+        if wanted and not isinstance(value, Skipped):
             kept.setdefault(key, value)
     parts = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(kept))]
     for key, value in kept.items():

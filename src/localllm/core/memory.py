@@ -206,7 +206,7 @@ class Estimator:
 
 
 def uses_flash_attention(facts: ModelFacts, plan: LaunchPlan) -> bool:
-    """Whether "auto" ends up on: every backend that counts has it, unless the model's attention cannot use it."""
+    """Whether "auto" ends up on: every backend that counts has it, for whatever attends at all."""
     if plan.flash_attention != "auto":
         return plan.flash_attention == "on"
-    return any(facts.own_cache)
+    return any(facts.own_cache) or not facts.causal

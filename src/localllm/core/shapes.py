@@ -82,6 +82,19 @@ _DELTA_NET: Final = frozenset({"qwen3next", "qwen35", "qwen35moe"})
 _GATED_QUERY: Final = _DELTA_NET
 
 
+#: Values that change no size but without which llama.cpp does not read the family.
+_FAMILY_VALUES: Final[dict[str, dict[str, Value]]] = {
+    "cohere2": {"logit_scale": 1.0},
+    "command-r": {"logit_scale": 1.0},
+    "granite": {
+        "logit_scale": 1.0,
+        "residual_scale": 1.0,
+        "embedding_scale": 1.0,
+        "attention.scale": 1.0,
+    },
+}
+
+
 def tensor_shapes(figures: Figures) -> tuple[Shape, ...]:
     """Every tensor of the model, in F32 or F16 as a converter leaves what is never quantised."""
     return tuple(_tensors(figures))
@@ -103,6 +116,7 @@ def header_values(f: Figures) -> dict[str, Value]:
         "rope.dimension_count": f.width,
         "rope.freq_base": 10_000.0,
         "vocab_size": f.n_vocab,
+        **_FAMILY_VALUES.get(f.architecture, {}),
     }
     if f.n_expert:
         relative |= {

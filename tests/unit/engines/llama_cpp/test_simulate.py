@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from msgspec import structs
 from localllm.core.engine_log import total_bytes
 from localllm.core.errors import GenerationFailed
 from localllm.core.facts import ModelFacts, facts_from_header
-from localllm.core.gguf import GGUFHeader
+from localllm.core.gguf import GGUFHeader, TensorInfo
 from localllm.core.kv_cache import layer_caches
 from localllm.core.launch import LaunchPlan
 from localllm.core.memory import Estimator
@@ -89,6 +90,7 @@ _PLANS = (
         "EXAONE-3.5-7.8B",
         "GLM-4-32B",
         "SmolLM3-3B",
+        "granite-3.1-8b",
     ],
 )
 def test_known_models_are_sized_alike(simulator: Simulator, model: str) -> None:
@@ -109,6 +111,66 @@ def test_tiny_models_are_sized_alike(
         mine, theirs = both(simulator, header, launch, launch.parallel)
         assert mine[0] == pytest.approx(theirs[0], abs=0.02), launch
         assert mine[1] == pytest.approx(theirs[1], abs=0.4), launch
+
+
+def test_an_encoder_is_sized_alike(simulator: Simulator) -> None:
+    for launch in (
+        plan(512, embedding=True, batch=512, ubatch=512),
+        plan(128, embedding=True, batch=128, ubatch=128),
+    ):
+        mine, theirs = both(simulator, _encoder(), launch, 0)
+        assert mine[0] == theirs[0] == 0
+        assert mine[1] == pytest.approx(theirs[1], rel=0.12)
+
+
+def _encoder() -> GGUFHeader:
+    """bge-small's shape: BERT, 12 layers of 384."""
+    width, inner, words = 384, 1536, 30522
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (width, words),
+        "token_types.weight": (width, 2),
+        "position_embd.weight": (width, 512),
+        "token_embd_norm.weight": (width,),
+        "token_embd_norm.bias": (width,),
+    }
+    for layer in range(12):
+        block = f"blk.{layer}."
+        for name, shape in (
+            ("attn_q", (width, width)),
+            ("attn_k", (width, width)),
+            ("attn_v", (width, width)),
+            ("attn_output", (width, width)),
+            ("ffn_up", (width, inner)),
+            ("ffn_down", (inner, width)),
+        ):
+            shapes |= {f"{block}{name}.weight": shape, f"{block}{name}.bias": shape[1:]}
+        for name in ("attn_output_norm", "layer_output_norm"):
+            shapes |= {f"{block}{name}.weight": (width,), f"{block}{name}.bias": (width,)}
+    relative = {
+        "block_count": 12,
+        "context_length": 512,
+        "embedding_length": width,
+        "feed_forward_length": inner,
+        "attention.head_count": 12,
+        "attention.layer_norm_epsilon": 1e-12,
+        "attention.causal": False,
+        "pooling_type": 1,
+        "vocab_size": words,
+    }
+    return GGUFHeader(
+        version=3,
+        metadata={
+            "general.architecture": "bert",
+            "tokenizer.ggml.token_type_count": 2,
+            **{f"bert.{key}": value for key, value in relative.items()},
+        },
+        tensors=tuple(
+            TensorInfo(name, shape, "F32", 0, 4 * math.prod(shape)) for name, shape in shapes.items()
+        ),
+        alignment=32,
+        data_offset=0,
+        size_bytes=0,
+    )
 
 
 def test_the_demo_model_is_sized_exactly(simulator: Simulator, demo_model: Path) -> None:
