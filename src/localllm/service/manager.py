@@ -25,9 +25,11 @@ from localllm.core.errors import (
     ModelChanged,
     ModelInUse,
     ModelNotFound,
+    NotFound,
     OutOfMemory,
     Quarantined,
     ShuttingDown,
+    from_code,
 )
 from localllm.core.generation import Tier
 from localllm.engines.base import Engine, Instance, LoadProgress
@@ -214,12 +216,13 @@ class Manager:
         """Unload a model: what runs may end within ``DRAIN_S`` seconds, or is cut off at once with ``force``.
 
         Raises:
-            ModelNotFound: nothing of that name is loaded.
+            ModelNotFound: there is no model of that name.
+            NotFound: it is not loaded.
         """
         name = self.resolve(name).name
         places = self._of(name)
         if not places:
-            raise ModelNotFound(name, hint=f"{name!r} is not loaded. See what is: localllm ps")
+            raise NotFound(f"{name!r} is not loaded.", hint="See what is: localllm ps", param="model")
         for resident in places:
             if resident.loading is not None:
                 await resident.cancel_load()
@@ -428,7 +431,9 @@ class Manager:
         models = self.source.list()
         if models:
             return max(models, key=lambda model: model.added_at).name
-        raise ModelNotFound("", hint="No model is here yet. Import one: localllm import FILE.gguf")
+        raise from_code(
+            ModelNotFound.code, "No model is here yet.", hint="Import one: localllm import FILE.gguf"
+        )
 
     def _refuse_when_closing(self) -> None:
         if self._closing:

@@ -87,7 +87,7 @@ async def test_loading_reports_progress_and_unloading_ends_it(live: Live) -> Non
         await live.client.remove_model("demo")
     await live.client.unload(UnloadRequest(model="demo"))
     assert (await live.client.state()).instances == ()
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(NotFound, match="not loaded"):
         await live.client.unload(UnloadRequest(model="demo"))
 
 

@@ -20,6 +20,7 @@ from localllm.core.errors import (
     ModelChanged,
     ModelInUse,
     ModelNotFound,
+    NotFound,
     OutOfMemory,
     Quarantined,
     QueueFull,
@@ -420,8 +421,16 @@ async def test_unloading_lets_what_runs_end_and_force_cuts_it_off(parts: Parts) 
 
 
 async def test_unloading_what_is_not_loaded_is_an_error(parts: Parts) -> None:
-    with pytest.raises(ModelNotFound, match="does not exist"):
+    with pytest.raises(NotFound, match="'a' is not loaded"):
         await parts.manager.unload("a")
+    with pytest.raises(ModelNotFound):
+        await parts.manager.unload("c")
+
+
+async def test_without_any_model_it_is_said_plainly(parts: Parts) -> None:
+    parts.source.models.clear()
+    with pytest.raises(ModelNotFound, match="No model is here yet"):
+        parts.manager.resolve("")
 
 
 async def test_a_loaded_model_is_not_removed_from_under_itself(parts: Parts) -> None:
