@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import psutil
 import pytest
 from openai import OpenAI
 
+from localllm.settings.identity import read_admin_key
 from tests.support.running_service import RunningService, running_service
 
 pytestmark = pytest.mark.timeout(300)
 
 ASK: list[Any] = [{"role": "user", "content": "Name a colour."}]
+LONG: Any = {"type": "array", "items": {"type": "integer"}, "minItems": 900}
 WEATHER: Any = {
     "type": "function",
     "function": {
@@ -240,13 +244,45 @@ def test_embeddings_are_refused_or_right(service: RunningService, client: OpenAI
         assert sum(value * value for value in reply.data[0].embedding) == pytest.approx(1, abs=1e-3)
 
 
-def test_a_client_that_leaves_frees_the_engine(service: RunningService, client: OpenAI) -> None:
-    stream = client.chat.completions.create(model=service.model, messages=ASK, max_tokens=2000, stream=True)
-    next(iter(stream))
-    stream.close()
-    began = time.monotonic()
+def active_requests(service: RunningService) -> list[Any]:
+    key = read_admin_key(service.paths)
+    state = httpx.get(f"{service.url}/localllm/state", headers={"authorization": f"Bearer {key}"}).json()
+    requests: list[Any] = state["requests"]
+    return requests
+
+
+def wait_until(condition: Callable[[], bool], within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    "prompt", ["Count.", "Remember: " + "one two three " * 600], ids=["decode", "prefill"]
+)
+def test_a_client_that_leaves_frees_its_place_within_a_second(
+    service: RunningService, client: OpenAI, stream: bool, prompt: str
+) -> None:
     client.chat.completions.create(model=service.model, messages=ASK, max_tokens=1)
-    assert time.monotonic() - began < 5
+    body = {
+        "model": service.model,
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": 2000,
+        "stream": stream,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "long", "schema": LONG}},
+    }
+    data = json.dumps(body).encode()
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(data)}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", int(service.url.rsplit(":", 1)[1]))) as connection:
+        connection.sendall(head.encode() + data)
+        wait_until(lambda: len(active_requests(service)) == 1, 10)
+        time.sleep(0.3)
+    wait_until(lambda: not active_requests(service), 1.0)
 
 
 def test_a_killed_engine_ends_the_stream_with_an_error_and_comes_back(

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localllm.api.errors import as_error, error_response, status_of
+from localllm.core.errors import LocalLLMError
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class Boundary:
             return
         except Exception as error:
             status = status_of(as_error(error))
-            if status >= 500:
+            if not isinstance(error, LocalLLMError) and status >= 500:
                 log.exception("request failed", extra={"request_id": request_id, "path": scope["path"]})
             if started:
                 raise

@@ -31,8 +31,9 @@ class MethodNotAllowed(HTTPError):
     code = "method_not_allowed"
 
     def __init__(self, allow: str) -> None:
-        super().__init__("This path does not take this method.", hint=f"It takes: {allow}.")
-        self.allow = allow
+        super().__init__(
+            "This path does not take this method.", hint=f"It takes: {allow}.", details={"allow": allow}
+        )
 
 
 class BodyTooLarge(HTTPError):
@@ -207,7 +208,7 @@ def error_headers(error: LocalLLMError) -> dict[str, str]:
     if isinstance(error, _POINTLESS_TO_RETRY):
         headers["x-should-retry"] = "false"
     if isinstance(error, MethodNotAllowed):
-        headers["allow"] = error.allow
+        headers["allow"] = str(error.details.get("allow", ""))
     if isinstance(error, errors.Unauthorized):
         headers["www-authenticate"] = "Bearer"
     return headers

@@ -8,6 +8,7 @@ this port itself or one that the configuration names exactly.
 from __future__ import annotations
 
 import ipaddress
+import socket
 from collections.abc import Iterable
 
 from starlette.datastructures import MutableHeaders
@@ -30,7 +31,7 @@ class OriginGate:
     ) -> None:
         self._app = app
         self._bound_host = bound_host
-        self._allowed_hosts = {name.lower() for name in allowed_hosts}
+        self._allowed_hosts = {name.lower() for name in allowed_hosts} | own_names()
         self._origins = frozenset(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,6 +87,13 @@ class OriginGate:
         if header(scope, "access-control-request-private-network") == "true":
             headers["access-control-allow-private-network"] = "true"
         return Response(status_code=204, headers=headers)
+
+
+def own_names() -> set[str]:
+    """What this machine calls itself, as it is, short, and as mDNS announces it: no stranger can point these here."""
+    full = socket.gethostname().lower()
+    short = full.partition(".")[0]
+    return {full, short, f"{short}.local"} - {""}
 
 
 def host_name(host: str) -> str:

@@ -160,7 +160,6 @@ async def open_port() -> AsyncIterator[OpenPort]:
                     manager=manager,
                     pipeline=pipeline,
                     activity=activity,
-                    chats=None,  # control's; only its paths are looked at here
                     metrics=SimpleNamespace(render=lambda: b"# metrics\n"),
                 ),
             )

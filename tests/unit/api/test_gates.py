@@ -10,6 +10,7 @@ import re
 import zlib
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import MagicMock
 
 import httpx
 import pytest
@@ -29,7 +30,8 @@ CHAT = "/v1/chat/completions"
 
 async def test_with_a_key_set_every_route_needs_it(open_port: OpenPort) -> None:
     port: PortUnderTest = open_port(api_keys=("secret-key",))
-    table = [*port_routes(port.runtime), *control_routes(port.runtime)]
+    # of control only the paths are looked at
+    table = [*port_routes(port.runtime), *control_routes(MagicMock())]
     transport = httpx.ASGITransport(app=gated(table, port.runtime))
     routes = [route for route in table if isinstance(route, Route)]
     assert len(routes) == len(table) > 40
@@ -112,6 +114,14 @@ async def test_foreign_hosts_are_refused_before_any_work(open_port: OpenPort, ho
     response = await port.client.post(CHAT, json=BODY, headers={"host": host})
     assert response.status_code == status
     assert port.engine.calls == (1 if status == 200 else 0)
+
+
+async def test_the_machines_own_names_are_known(open_port: OpenPort, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "Edge-Box.example.org")
+    port: PortUnderTest = open_port()
+    for host in ("edge-box:11500", "edge-box.local", "EDGE-BOX.example.org"):
+        assert (await port.client.get("/v1/models", headers={"host": host})).status_code == 200, host
+    assert (await port.client.get("/v1/models", headers={"host": "example.org"})).status_code == 403
 
 
 async def test_a_port_on_the_network_answers_to_addresses(open_port: OpenPort) -> None:
