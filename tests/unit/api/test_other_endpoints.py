@@ -193,6 +193,7 @@ async def test_models_say_what_a_request_really_gets(port: PortUnderTest) -> Non
     loaded = (await port.client.get(f"/v1/models/{MODEL}")).json()
     assert (loaded["loaded"], loaded["context_length"], loaded["max_model_len"]) == (True, 512, 512)
     assert loaded["quantization"] == "Q4_K_M"
+    assert {"chat", "completion", "tools", "embedding"} <= set(loaded["capabilities"])
 
 
 async def test_model_ids_may_hold_slashes_and_colons(port: PortUnderTest) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from localllm.api.v1.port import Port
-from localllm.core.control import InstanceState
 from localllm.core.errors import BadName, ModelNotFound
 from localllm.core.openai import ModelListReply, ModelReply
+from localllm.engines.base import InstanceInfo
 from localllm.hub.store import StoredModel
 
 
@@ -30,12 +32,14 @@ class Models:
         return _json(self._reply(model))
 
     def _reply(self, model: StoredModel) -> ModelReply:
-        return model_reply(model, self._runtime.manager.state(model.name))
+        instances = (each.instance for each in self._runtime.manager.serving() if each.name == model.name)
+        return model_reply(model, [instance.info for instance in instances if instance is not None])
 
 
-def model_reply(model: StoredModel, state: InstanceState | None) -> ModelReply:
-    """A stored model as clients see it; ``state`` is what is loaded of it, if anything is."""
-    context_length = state.context_length if state else None
+def model_reply(model: StoredModel, loaded: Sequence[InstanceInfo]) -> ModelReply:
+    """A stored model as clients see it; ``loaded`` are its running forms (one for answers, one for embeddings)."""
+    context_length = loaded[0].context_length if loaded else None
+    capabilities = {*model.capabilities, *(each.value for info in loaded for each in info.capabilities)}
     return ModelReply(
         id=model.name,
         created=int(model.added_at),
@@ -43,13 +47,13 @@ def model_reply(model: StoredModel, state: InstanceState | None) -> ModelReply:
         context_length=context_length,
         max_model_len=context_length,
         max_context_length=model.trained_context_length,
-        capabilities=list(model.capabilities),
-        loaded=context_length is not None,
+        capabilities=sorted(capabilities),
+        loaded=bool(loaded),
         size_bytes=model.size_bytes,
         quantization=model.quant,
         parameters=model.parameters,
         architecture=model.architecture,
-        engine=state.engine if state else None,
+        engine=loaded[0].engine if loaded else None,
     )
 
 
