@@ -37,6 +37,9 @@ VERBS: dict[str, dict[str, Verb]] = {
     "Models": {
         "list": Verb("list_models", "What is in the store"),
         "show": Verb("show", "Everything known about one model"),
+        "search": Verb("search", "Models that can be pulled"),
+        "pull": Verb("pull", "Fetch a model into the store"),
+        "downloads": Verb("downloads", "Pulls under way: pause, resume, cancel"),
         "import": Verb("import_model", "Take a GGUF file into the store"),
         "rm": Verb("rm", "Remove a model from the store"),
         "fit": Verb("fit", "Which quantisation fits this machine, and how fast"),

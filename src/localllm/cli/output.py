@@ -48,6 +48,11 @@ def to_json(kind: str, data: object) -> str:
     return msgspec.json.format(msgspec.json.encode(envelope)).decode()
 
 
+def print_line(kind: str, data: object) -> None:
+    """The same envelope on one line, for what comes bit by bit: one JSON value a line."""
+    print(msgspec.json.encode({"version": ENVELOPE_VERSION, "kind": kind, "data": data}).decode(), flush=True)
+
+
 def colour(stream: TextIO | None = None) -> bool:
     """Whether to colour: a terminal that can, and nobody who said no (https://no-color.org)."""
     stream = sys.stdout if stream is None else stream

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -22,6 +22,7 @@ from localllm.core.control import (
     ConfigChange,
     ConfigView,
     DoctorReport,
+    DownloadLimit,
     FitTable,
     History,
     Identity,
@@ -30,11 +31,14 @@ from localllm.core.control import (
     LoadRequest,
     ModelDetail,
     ModelList,
+    PullPreview,
+    PullRequest,
     RegenerateRequest,
     Removed,
     ReplyEvent,
     RequestList,
     RequestRecord,
+    SearchResults,
     SendRequest,
     Sent,
     ShutdownRequest,
@@ -129,6 +133,25 @@ class Client:
     async def import_model(self, request: ImportRequest) -> Task:
         """Begin an import; ``follow_task`` tells how it goes."""
         return await self._send(Task, "POST", "/import", request)
+
+    async def search(self, query: str, *, limit: int = 20) -> SearchResults:
+        return await self._transport.call(
+            SearchResults, "GET", _PREFIX + "/search", query={"query": query, "limit": limit}, timeout=PATIENT
+        )
+
+    async def preview(self, request: PullRequest) -> PullPreview:
+        """What a pull would fetch; asks the source, so it takes as long as the line does."""
+        return await self._send(PullPreview, "POST", "/preview", request)
+
+    async def pull(self, request: PullRequest) -> Task:
+        """Begin a pull, or go on with the one of that model; ``follow_task`` tells how it goes."""
+        return await self._send(Task, "POST", "/pull", request)
+
+    async def steer_download(self, task_id: str, action: Literal["pause", "resume", "cancel"]) -> Task:
+        return await self._send(Task, "POST", f"/downloads/{_path(task_id)}/{action}", {})
+
+    async def limit_downloads(self, limit: DownloadLimit) -> DownloadLimit:
+        return await self._send(DownloadLimit, "PUT", "/downloads/limit", limit)
 
     async def follow_task(self, task: Task) -> AsyncIterator[Task]:
         """The task each time it changes, to its end. The last one may be failed: its ``error`` says why.

@@ -71,6 +71,19 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_loaded: Annotated[Count, Meta(description="Models kept loaded at once")] = 4
 
 
+class DownloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    connections: Annotated[
+        Annotated[int, Meta(ge=1, le=8)], Meta(description="Parts of one file that are fetched at once")
+    ] = 4
+    at_once: Annotated[Count, Meta(description="Models that are fetched at once; others wait")] = 2
+    bytes_per_second: Annotated[
+        Bytes | None, Meta(description="Limit of all downloads together; unset = as fast as the line")
+    ] = None
+    ollama_registry: Annotated[
+        str, Meta(description="Address of the registry that ollama:NAME is pulled from")
+    ] = "https://registry.ollama.ai"
+
+
 class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     default: Annotated[
         Literal["auto", "llama_server", "llama_cpp", "ollama"],
@@ -140,6 +153,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     server: ServerSettings = ServerSettings()
     models: ModelSettings = ModelSettings()
+    downloads: DownloadSettings = DownloadSettings()
     engine: EngineSettings = EngineSettings()
     hardware: HardwareSettings = HardwareSettings()
     ui: UiSettings = UiSettings()

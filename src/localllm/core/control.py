@@ -14,6 +14,11 @@ GET    /localllm/models                   → ModelList
 GET    /localllm/models/{name}            → ModelDetail
 DELETE /localllm/models/{name}?force=     → Removed
 POST   /localllm/import                   ImportRequest → Task
+GET    /localllm/search?query=&limit=     → SearchResults (the catalogue and Hugging Face)
+POST   /localllm/preview                  PullRequest → PullPreview (nothing is fetched but the header)
+POST   /localllm/pull                     PullRequest → Task
+POST   /localllm/downloads/{id}/{action}  → Task (action: pause, resume or cancel)
+PUT    /localllm/downloads/limit          DownloadLimit → DownloadLimit
 GET    /localllm/fit?model=&context_length=&kv_type=&parallel=   → FitTable
 POST   /localllm/load                     LoadRequest → InstanceState (answers when ready; SSE of Task with ?stream=1)
 POST   /localllm/unload                   UnloadRequest → InstanceState
@@ -332,6 +337,12 @@ class PullRequest(Struct, frozen=True, kw_only=True):
 
     reference: str
     quant: str | None = None
+
+
+class DownloadLimit(Struct, frozen=True, kw_only=True):
+    """For all downloads together, until the service ends; None = as fast as the line."""
+
+    bytes_per_second: int | None = None
 
 
 class PullPreview(Struct, frozen=True, kw_only=True):

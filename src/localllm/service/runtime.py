@@ -28,6 +28,8 @@ from localllm.engines.tuning import TuningFile
 from localllm.hardware.overrides import parse_overrides
 from localllm.hardware.remembered import detect_here
 from localllm.hardware.sampler import Sampler
+from localllm.hub.curated import Curated
+from localllm.hub.sources.access import read_access
 from localllm.hub.store import Store
 from localllm.service.activity import Activity
 from localllm.service.background import Background
@@ -35,7 +37,9 @@ from localllm.service.catalogue import Catalogue
 from localllm.service.chat_store import ChatStore
 from localllm.service.chats import Chats
 from localllm.service.configuration import Configuration
+from localllm.service.curation import newest_catalogue
 from localllm.service.database import Database
+from localllm.service.downloads import Downloads, open_downloads
 from localllm.service.events import StateHub
 from localllm.service.history import HistoryRing
 from localllm.service.ledger import Ledger
@@ -84,6 +88,7 @@ class Runtime:
     pipeline: Pipeline
     chats: Chats
     tasks: Tasks
+    downloads: Downloads
     history: HistoryRing
     sampler: ServiceSampler
     hub: StateHub
@@ -195,6 +200,21 @@ async def open_runtime(
         chats = Chats(chat_store, pipeline, background, touch.later(Section.CHATS))
         tasks = Tasks(background, touch.later(Section.TASKS))
 
+        # downloads
+        downloads = await stack.enter_async_context(
+            open_downloads(
+                store=store,
+                access=read_access(os.environ, ollama=settings.downloads.ollama_registry),
+                curated=Curated(newest_catalogue(paths.curated_file)),
+                settings=settings.downloads,
+                machine=machine,
+                queue_file=paths.downloads_file,
+                tasks=tasks,
+                background=background,
+                on_store_change=touch.store_changed(catalogue),
+            )
+        )
+
         # what is shown
         history = HistoryRing()
         identity = Identity(
@@ -257,6 +277,7 @@ async def open_runtime(
             pipeline=pipeline,
             chats=chats,
             tasks=tasks,
+            downloads=downloads,
             history=history,
             sampler=sampler,
             hub=hub,
@@ -276,6 +297,15 @@ class Touch:
                     self.hub.touch(section)
 
         return touch
+
+    def store_changed(self, catalogue: Catalogue) -> Callable[[], None]:
+        """To be called when the store has another content now."""
+
+        def changed() -> None:
+            catalogue.forget()
+            self.later(Section.MODELS)()
+
+        return changed
 
 
 def _store_dir(paths: Paths, settings: Settings) -> Path:

@@ -81,6 +81,14 @@ class Tasks:
         self._tasks[task.id] = task
         self._on_change()
 
+    def show(self, task: Task) -> None:
+        """A task that another part of the service runs: like the others it goes some time after it has ended."""
+        if task.phase in (TaskPhase.DONE, TaskPhase.FAILED, TaskPhase.CANCELLED):
+            self._ended[task.id] = time.monotonic()
+        else:
+            self._ended.pop(task.id, None)
+        self.change(task)
+
     async def _run(self, task_id: str, work: Work) -> None:
         changes: dict[str, object]
         try:

@@ -53,6 +53,16 @@ class Paths:
         return self.state_dir / "admin.key"
 
     @property
+    def downloads_file(self) -> Path:
+        """The pulls that are not done."""
+        return self.state_dir / "downloads.json"
+
+    @property
+    def curated_file(self) -> Path:
+        """The catalogue that ``localllm catalogue update`` fetched; without it, the one that localllm came with counts."""
+        return self.data_dir / "catalogue.json"
+
+    @property
     def builds_dir(self) -> Path:
         """Builds of llama-cpp-python, side by side."""
         return self.data_dir / "builds"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.routing import BaseRoute, Route
 
 from localllm.api.control.chats import ChatRoutes
+from localllm.api.control.downloads import DownloadRoutes
 from localllm.api.control.models import ModelRoutes
 from localllm.api.control.service import ServiceRoutes
 from localllm.service.runtime import Runtime
@@ -13,6 +14,7 @@ from localllm.service.runtime import Runtime
 def routes(runtime: Runtime) -> list[BaseRoute]:
     """Every route of ``core/control.py``."""
     service, models, chats = ServiceRoutes(runtime), ModelRoutes(runtime), ChatRoutes(runtime)
+    downloads = DownloadRoutes(runtime)
     table = [
         ("GET", "/identity", service.identity),
         ("GET", "/state", service.state),
@@ -30,6 +32,11 @@ def routes(runtime: Runtime) -> list[BaseRoute]:
         ("GET", "/models/{name:path}", models.detail),
         ("DELETE", "/models/{name:path}", models.remove),
         ("POST", "/import", models.import_model),
+        ("GET", "/search", downloads.search),
+        ("POST", "/preview", downloads.preview),
+        ("POST", "/pull", downloads.pull),
+        ("PUT", "/downloads/limit", downloads.limit),
+        ("POST", "/downloads/{id}/{action}", downloads.act),
         ("GET", "/fit", models.fit),
         ("POST", "/load", models.load),
         ("POST", "/unload", models.unload),
