@@ -161,7 +161,7 @@ class Estimator:
         llama.cpp before September 2026 (and a bare context) makes room for the whole batch.
         """
         facts, count = self.facts, len(self._gpus)
-        spare = self._habits.spare_sequences(facts) if plan.unified_kv else 0
+        spare = self._spare(plan)
         split = plan.tensor_split or tuple(float(gpu.usable_bytes) for gpu in self._gpus)
         placement = place(facts, plan, split)
         weights = list(weights_per_device(self._groups, placement, count))
@@ -185,6 +185,9 @@ class Estimator:
         estimate = MemoryEstimate(devices)
         return estimate if self._correct is None else self._correct(estimate)
 
+    def _spare(self, plan: LaunchPlan) -> int:
+        return self._habits.spare_sequences(self.facts) if plan.unified_kv else 0
+
     def _scratch(self, plan: LaunchPlan, placement: Placement, device: int, outputs: int) -> int:
         if device not in placement.used:
             return host_bytes(self.facts, plan) if device == CPU else 0
@@ -195,6 +198,7 @@ class Estimator:
             flash_attention=uses_flash_attention(self.facts, plan),
             staged_bytes=staged.bytes,
             staged_expert=staged.expert,
+            spare_sequences=self._spare(plan),
         )
         return compute_bytes(self.facts, plan, share)
 
