@@ -215,6 +215,20 @@ def test_status_and_stop(service: ServiceProcess) -> None:
     assert run_verb("stop").returncode == 5
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="needs SIGSTOP")
+def test_a_service_that_hangs_is_seen_and_stopped(service: ServiceProcess) -> None:
+    assert service.process is not None
+    service.process.send_signal(signal.SIGSTOP)
+    status = run_verb("status")
+    assert status.returncode == 5
+    assert f"pid {service.process.pid}) does not answer" in status.stdout
+    waker = threading.Timer(1.0, service.process.send_signal, [signal.SIGCONT])
+    waker.start()
+    assert run_verb("stop", "--drain", "1").returncode == 0
+    waker.join()
+    assert service.process.wait(timeout=10) == 0
+
+
 def test_start_is_detached_and_restart_gives_another_process(paths: Paths) -> None:
     try:
         first = verb_json("start")

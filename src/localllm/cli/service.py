@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -31,9 +33,10 @@ drain_option = click.option(
 
 
 class ServiceStatus(Struct, frozen=True, kw_only=True):
-    """What ``status --json`` prints."""
+    """What ``status --json`` prints. ``silent_pid``: a service is there, but does not answer."""
 
     running: bool
+    silent_pid: int | None = None
     url: str | None = None
     identity: Identity | None = None
     models_loaded: tuple[str, ...] = ()
@@ -130,7 +133,7 @@ async def _status(remote: Remote) -> ServiceStatus:
             return await _status_of(client)
     identity = await find(paths)
     if identity is None:
-        return ServiceStatus(running=False)
+        return ServiceStatus(running=False, silent_pid=_silent_pid(paths))
     # not by way of `connect`: the status of a service of another version is worth knowing, too
     async with Client(address(identity), read_admin_key(paths)) as client:
         return await _status_of(client)
@@ -153,6 +156,9 @@ def _lines(found: ServiceStatus) -> Iterator[str]:
     from localllm.core.units import format_duration
 
     identity = found.identity
+    if found.silent_pid is not None:
+        yield f"localllm (pid {found.silent_pid}) does not answer. End it with: localllm stop"
+        return
     if not found.running or identity is None:
         yield "localllm is not running. Start it with: localllm start"
         return
@@ -186,27 +192,45 @@ async def _stop(remote: Remote, drain_s: float | None) -> None:
             await client.shutdown(request)
             return
     identity = await find(paths)
+    if identity is None and (pid := _silent_pid(paths)) is not None:
+        os.kill(pid, signal.SIGTERM)
+        await _wait_until_gone(paths, pid, request.drain_seconds + _AFTER_DRAIN_S)
+        return
     if identity is None:
         raise NotRunning("The localllm service is not running.", hint="Start it with: localllm start")
     async with Client(address(identity), read_admin_key(paths)) as client:
         await client.shutdown(request)
-    await _wait_until_gone(paths, identity, request.drain_seconds + _AFTER_DRAIN_S)
+    await _wait_until_gone(paths, identity.pid, request.drain_seconds + _AFTER_DRAIN_S)
 
 
-async def _wait_until_gone(paths: Paths, identity: Identity, deadline_s: float) -> None:
-    from localllm.core.errors import AlreadyRunning, ServiceError
-    from localllm.service.lock import ServiceLock
+async def _wait_until_gone(paths: Paths, pid: int, deadline_s: float) -> None:
+    from localllm.core.errors import ServiceError
 
     until = time.monotonic() + deadline_s
     while time.monotonic() < until:
-        try:
-            with ServiceLock(paths):
-                return
-        except AlreadyRunning:
-            await asyncio.sleep(_LOOK_EVERY_S)
-    raise ServiceError(
-        f"The service (pid {identity.pid}) does not end.", hint=f"End it with: kill {identity.pid}"
-    )
+        if not _lock_is_held(paths):
+            return
+        await asyncio.sleep(_LOOK_EVERY_S)
+    raise ServiceError(f"The service (pid {pid}) does not end.", hint=f"End it with: kill -9 {pid}")
+
+
+def _silent_pid(paths: Paths) -> int | None:
+    """The process that holds the service's lock, for when it does not answer; None when nobody holds it."""
+    from localllm.settings.identity import read_identity
+
+    noted = read_identity(paths)
+    return noted.pid if noted is not None and _lock_is_held(paths) else None
+
+
+def _lock_is_held(paths: Paths) -> bool:
+    from localllm.core.errors import AlreadyRunning
+    from localllm.service.lock import ServiceLock
+
+    try:
+        with ServiceLock(paths):
+            return False
+    except AlreadyRunning:
+        return True
 
 
 async def _restart_remote(remote: Remote, drain_s: float | None) -> str:

@@ -24,6 +24,7 @@ from localllm.settings.private import secure_folder
 
 DEFAULT_PORT = 11500
 START_DEADLINE_S = 30.0
+_ANSWER_DEADLINE_S = 5.0
 _ASK_EVERY_S = 0.05
 _KEPT_OUTPUT_CHARS = 2000
 
@@ -57,8 +58,9 @@ async def find(paths: Paths) -> Identity | None:
         return None
     async with Client(address(noted)) as client:
         try:
-            answered = await client.identity()
-        except LocalLLMError:
+            async with asyncio.timeout(_ANSWER_DEADLINE_S):
+                answered = await client.identity()
+        except (LocalLLMError, TimeoutError):
             return None
     return answered if answered.nonce == noted.nonce else None
 
