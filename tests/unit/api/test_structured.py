@@ -47,7 +47,7 @@ def test_the_request_keeps_its_own_schema() -> None:
     assert schema == {"type": "array", "uniqueItems": True, "title": "x"}
 
 
-@pytest.mark.parametrize("schema", [{"title": "anything"}, {"description": "x"}, {}, {"default": 1}])
+@pytest.mark.parametrize("schema", [{"title": "anything"}, {"x-order": 1}, {}, {"default": 1}])
 def test_a_schema_without_a_type_means_any_value(schema: dict[str, object]) -> None:
     assert prepare(schema, "p").schema == ANY
 
@@ -94,6 +94,9 @@ def test_what_the_grammar_may_not_hold_is_remembered(schema: dict[str, object]) 
         {"not": {"pattern": "^a$"}},
         {"contains": {"properties": {"a": {"pattern": "^a$"}}}},
         {"not": {"required": [["a"]]}},
+        {"$defs": {"a": {"pattern": "^a$"}}, "not": {"$ref": "#/$defs/a"}},
+        {"type": [["string"]]},
+        {"dependencies": {"a": ["b"]}},
         {"multipleOf": 0},
         {"uniqueItems": "yes"},
         {"minProperties": -1},

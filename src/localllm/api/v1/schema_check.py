@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 
-from localllm.api.v1.structured import resolve
+from localllm.api.v1.schema_parts import has_pattern, resolve
 
 _MAX_STEPS = 200_000
 _MAX_DEPTH = 200
@@ -65,7 +65,7 @@ class _Check:
         if "oneOf" in schema:
             fitting = sum(self._fits(value, part, depth) for part in _list(schema, "oneOf"))
             # branches that differ only by their patterns, which are not run here, may all seem to fit
-            if fitting == 0 or (fitting > 1 and not _has_pattern(schema["oneOf"])):
+            if fitting == 0 or (fitting > 1 and not has_pattern(schema["oneOf"])):
                 yield f"{at} fits {fitting} of oneOf instead of one"
         if "not" in schema and self._fits(value, schema["not"], depth):
             yield f"{at} fits what it must not"
@@ -113,12 +113,6 @@ class _Check:
         for name, part in parts.items() if isinstance(parts, Mapping) else ():
             if name in value:
                 yield from self.problems(value, part, at, depth + 1)
-
-
-def _has_pattern(schema: object) -> bool:
-    if isinstance(schema, Mapping):
-        return "pattern" in schema or any(_has_pattern(part) for part in schema.values())
-    return isinstance(schema, list) and any(_has_pattern(part) for part in schema)
 
 
 def _general(value: object, schema: _Schema, at: str) -> Iterator[str]:

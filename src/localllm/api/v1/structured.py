@@ -14,62 +14,15 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from localllm.api.v1 import schema_keywords as words
 from localllm.api.v1.patterns import PatternUnsupported, grammar_pattern
+from localllm.api.v1.schema_parts import has_pattern, resolve
 from localllm.core.errors import BadRequest
 
 MAX_DEPTH = 64
 MAX_REPEATS = 1000  # a grammar unrolls its repeats; more than this only slows the sampler down
 MAX_ALTERNATIVES = 256  # each is weighed at every token: llama.cpp took 3 s a token for 1,000 of them
 MAX_NODES = 20_000
-
-_ANY_TYPE = ["object", "array", "string", "number", "boolean", "null"]
-_ANNOTATIONS = frozenset(
-    [
-        "title",
-        "description",
-        "default",
-        "examples",
-        "deprecated",
-        "readOnly",
-        "writeOnly",
-        "$schema",
-        "$comment",
-        "$id",
-        "$anchor",
-    ]
-)
-_CHECKED_AFTER = frozenset(
-    [
-        "not",
-        "if",
-        "then",
-        "else",
-        "dependentRequired",
-        "dependentSchemas",
-        "uniqueItems",
-        "contains",
-        "minContains",
-        "maxContains",
-        "propertyNames",
-        "minProperties",
-        "maxProperties",
-        "multipleOf",
-    ]
-)
-_REFUSED = frozenset(
-    ["patternProperties", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef"]
-)
-_COUNTS = frozenset(["minContains", "maxContains", "minProperties", "maxProperties"])
-_REPEATS = frozenset(["minLength", "maxLength", "minItems", "maxItems"])
-_BOUNDS = frozenset(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"])
-_GRAMMAR_FORMATS = frozenset(
-    ["date", "time", "date-time", "uuid", "uuid1", "uuid2", "uuid3", "uuid4", "uuid5"]
-)
-_UNIONS = frozenset(["anyOf", "oneOf", "allOf", "$ref"])
-_STRUCTURE = (
-    frozenset(["type", "const", "enum", "properties", "additionalProperties", "items", "prefixItems"])
-    | _UNIONS
-)
 
 
 class Prepared(Struct, frozen=True):
@@ -113,7 +66,7 @@ class _Walk:
     def schema(self, schema: object, where: str, depth: int) -> dict[str, object]:
         self._count(depth, where)
         if schema is True:
-            return {"type": list(_ANY_TYPE)}
+            return {"type": list(words.ANY_TYPE)}
         if isinstance(schema, dict) and "anyOf" in schema and "oneOf" in schema:
             raise self._bad(f"{where} has both anyOf and oneOf")
         if not isinstance(schema, dict):
@@ -122,21 +75,19 @@ class _Walk:
         for key, value in schema.items():
             self._keyword(kept, key, value, f"{where}/{key}", depth)
         self._siblings(schema, kept, where)
-        if not _STRUCTURE & kept.keys():
+        if not words.STRUCTURE & kept.keys():
             kept["type"] = _implied_type(kept)
         return kept
 
     def _keyword(self, kept: dict[str, object], key: str, value: object, where: str, depth: int) -> None:
-        if key in _ANNOTATIONS:
-            return
-        if key in _CHECKED_AFTER:
+        if key in words.CHECKED_AFTER:
             self._judged(key, value, where, depth)
             self.lost.append(where)
-        elif key in _REFUSED:
+        elif key in words.REFUSED:
             self._refuse(f"{where} cannot be enforced here")
-        elif key in ("properties", "$defs", "definitions"):
+        elif key in words.NAMED_SCHEMAS:
             kept[key] = self._named(value, where, depth)
-        elif key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        elif key in words.SCHEMA_LISTS:
             self._branches(kept, key, self._list(value, where, depth), where)
         elif key == "items" and isinstance(value, list):
             kept["prefixItems"] = self._list(value, where, depth)
@@ -152,12 +103,11 @@ class _Walk:
     def _judged(self, key: str, value: object, where: str, depth: int) -> None:
         """A keyword that is checked at the end: it must be sound, and hold no pattern, since none is run here."""
         outside, self.judging = self.judging, True
-        if key in _COUNTS:
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise self._bad(f"{where} must be a whole number from 0")
+        if key in words.COUNTS:
+            self._whole_number(value, where)
         elif key == "multipleOf":
-            if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-                raise self._bad(f"{where} must be a number above 0")
+            if self._number(value, where) <= 0:
+                raise self._bad(f"{where} must be above 0")
         elif key == "dependentRequired":
             if not isinstance(value, dict) or not all(map(_is_names, value.values())):
                 raise self._bad(f"{where} must map names to lists of names")
@@ -171,44 +121,51 @@ class _Walk:
         self.judging = outside
 
     def _plain(self, kept: dict[str, object], key: str, value: object, where: str) -> None:
-        if key == "format":
-            if not isinstance(value, str):
-                raise self._bad(f"{where} must be text")
-            if value in _GRAMMAR_FORMATS:
-                kept[key] = value
-            else:
-                self.lost.append(where)
-        elif key in _REPEATS:
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise self._bad(f"{where} must be a whole number from 0")
-            if value <= MAX_REPEATS:
-                kept[key] = value
-            else:
-                self.lost.append(where)
+        """Keywords without a schema inside; those that are unknown are annotations and go."""
+        if key in words.REPEATS:
+            self._keep(kept, key, value, where, if_=self._whole_number(value, where) <= MAX_REPEATS)
+        elif key in words.BOUNDS:
+            self._number(value, where)
+            kept[key] = value
         elif key == "enum":
             if not isinstance(value, list) or not value:
                 raise self._bad(f"{where} must be a list with at least one value")
-            if len(value) > MAX_ALTERNATIVES:
-                self.lost.append(where)
-            else:
-                kept[key] = value
-        elif key == "type":
-            kept[key] = self._type(value, where)
+            self._keep(kept, key, value, where, if_=len(value) <= MAX_ALTERNATIVES)
+        elif key == "format":
+            if not isinstance(value, str):
+                raise self._bad(f"{where} must be text")
+            self._keep(kept, key, value, where, if_=value in words.GRAMMAR_FORMATS)
         elif key == "required":
             if not _is_names(value):
                 raise self._bad(f"{where} must be a list of names")
             kept[key] = value
-        elif key in _BOUNDS and (not isinstance(value, int | float) or isinstance(value, bool)):
-            raise self._bad(f"{where} must be a number")
-        else:
+        elif key == "type":
+            kept[key] = self._type(value, where)
+        elif key in words.STRUCTURE:
             kept[key] = value
+
+    def _keep(self, kept: dict[str, object], key: str, value: object, where: str, *, if_: bool) -> None:
+        if if_:
+            kept[key] = value
+        else:
+            self.lost.append(where)
+
+    def _whole_number(self, value: object, where: str) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise self._bad(f"{where} must be a whole number from 0")
+        return value
+
+    def _number(self, value: object, where: str) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise self._bad(f"{where} must be a number")
+        return value
 
     def _siblings(self, schema: Mapping[str, object], kept: dict[str, object], where: str) -> None:
         """Keywords that the converter ignores because of the ones beside them."""
-        if _UNIONS & kept.keys() and len((_STRUCTURE | {"required", "pattern"}) & kept.keys()) > 1:
+        if words.UNIONS & kept.keys() and len((words.STRUCTURE | {"required", "pattern"}) & kept.keys()) > 1:
             self.lost.append(f"{where} (keywords beside anyOf, oneOf, allOf or $ref)")
         if schema.get("type") != "integer":  # some grammars hold bounds of fractions too, so they stay
-            self.lost.extend(f"{where}/{key}" for key in sorted(_BOUNDS & kept.keys()))
+            self.lost.extend(f"{where}/{key}" for key in sorted(words.BOUNDS & kept.keys()))
         if ("pattern" in kept or "format" in kept) and {"minLength", "maxLength"} & kept.keys():
             self.lost.append(f"{where} (length beside pattern or format)")
         if "prefixItems" in kept and {"items", "minItems", "maxItems"} & kept.keys():
@@ -247,6 +204,8 @@ class _Walk:
             target = resolve(self.root, reference)
         if target is None:
             raise self._bad(f"{where} must point into this schema, as #/$defs/NAME does")
+        if self.judging and has_pattern(target):
+            self._refuse(f"{where} leads to a pattern, which can be neither enforced nor checked there")
         return value
 
     def _pattern(self, kept: dict[str, object], value: object, where: str) -> None:
@@ -262,7 +221,7 @@ class _Walk:
 
     def _type(self, value: object, where: str) -> object:
         names = value if isinstance(value, list) else [value]
-        if not names or any(name not in (*_ANY_TYPE, "integer") for name in names):
+        if not names or not all(isinstance(name, str) and name in words.TYPES for name in names):
             raise self._bad(f"{where} is not a JSON type")
         return value
 
@@ -292,20 +251,4 @@ def _implied_type(kept: Mapping[str, object]) -> object:
         return "string"
     if {"minItems", "maxItems"} & kept.keys():
         return "array"
-    return "object" if "required" in kept else list(_ANY_TYPE)
-
-
-def resolve(root: object, reference: str) -> object | None:
-    """What a local reference (``#``, ``#/a/b``) points to, or None."""
-    if not reference.startswith("#"):
-        return None
-    target = root
-    for step in filter(None, reference[1:].split("/")):
-        name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(target, dict) and name in target:
-            target = target[name]
-        elif isinstance(target, list) and name.isdigit() and int(name) < len(target):
-            target = target[int(name)]
-        else:
-            return None
-    return target
+    return "object" if "required" in kept else list(words.ANY_TYPE)
