@@ -84,12 +84,12 @@ def test_an_answer_is_given_again_until_it_is_too_old() -> None:
 
 
 def test_the_size_bound_holds_and_the_least_used_goes_first() -> None:
-    cache = ExactCache(max_bytes=2_000, ttl_s=60)
-    for number in range(50):
+    cache = ExactCache(max_bytes=10_000, ttl_s=60)
+    for number in range(100):
         cache.put(key(name=str(number)), (*ANSWER[:2], TextDelta("x" * 100), *ANSWER[3:]), 0.0)
         cache.get(key(name="0"), 0.0)
-        assert cache.stats.size_bytes <= 2_000
+        assert cache.stats.size_bytes <= 10_000
     assert cache.get(key(name="0"), 0.0) is not None
     assert cache.get(key(name="1"), 0.0) is None
-    cache.put(key(name="big"), (TextDelta("x" * 1_000),), 0.0)
+    cache.put(key(name="big"), (TextDelta("x" * 1_200),), 0.0)
     assert cache.get(key(name="big"), 0.0) is None
