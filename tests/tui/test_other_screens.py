@@ -10,6 +10,7 @@ from textual.widgets import Input, Static
 from localllm.core.control import ConfigChange, InstancePhase
 from localllm.core.errors import ConfigInvalid
 from localllm.tui.screens.dialogs import Details, Picker, Prompt
+from localllm.tui.screens.server import cached_share
 from localllm.tui.screens.settings import shown_value
 from localllm.tui.widgets.gauges import Lines
 from localllm.tui.widgets.plot import Plot
@@ -124,6 +125,11 @@ async def test_where_keys_are_needed_the_snippets_ask_for_one(shown: Shown, back
         assert "server.api_keys" in plain(pilot, "#address")
         await press(pilot, "c")
         assert "$LOCALLLM_API_KEY" in pilot.app.clipboard
+
+
+def test_the_share_of_cached_tokens_is_counted_over_all_requests() -> None:
+    assert cached_share(sample.RECORDS) == pytest.approx((1980 + 96) / (2210 + 1210 + 512 + 24 + 40))
+    assert cached_share(()) is None
 
 
 # ---------------------------------------------------------------- settings

@@ -50,6 +50,7 @@ class ChatScreen(FrameScreen):
         self._revision: int | None = None
         self._link = Link.CONNECTING
         self._query = ""
+        self._welcome: Content | None = None
         self._opened = False
 
     def body(self) -> ComposeResult:
@@ -78,6 +79,7 @@ class ChatScreen(FrameScreen):
 
     def _label(self) -> None:
         """Frame titles: what this chat is called, and which model would answer."""
+        service = self.state.service
         model = self.chat.settings.model
         if model is None and self.state.instance is not None:
             model = self.state.instance.model
@@ -86,6 +88,10 @@ class ChatScreen(FrameScreen):
             text((self.chat.title, "bold")),
             text((model or "no model", "$quiet")),
         )
+        welcome = _welcome(self.state.address, model, here=bool(service and service.models))
+        if self._welcome is None or not welcome.is_same(self._welcome):
+            self._welcome = welcome
+            self.query_one(Conversation).welcome(welcome)
         entitle(
             self.query_one(Composer),
             text(("editing: a new branch  esc cancels", "$warning")) if self._editing else text("Message"),
@@ -108,13 +114,7 @@ class ChatScreen(FrameScreen):
             if found.chats:
                 self.open_chat(found.chats[0].id)
             else:
-                await self._greet()
-
-    async def _greet(self) -> None:
-        await self.query_one(Conversation).greet(
-            "Write below and press enter.\n\nThe chat is kept by the service: it goes on when you leave the app,\n"
-            "and it is here when you come back.\n\nesc, then ? shows all keys."
-        )
+                await self.query_one(Conversation).clear()
 
     # ------------------------------------------------------------ showing a chat
 
@@ -304,7 +304,7 @@ class ChatScreen(FrameScreen):
         self._let_go()
         self.chat.begin()
         self._stop_editing()
-        await self._greet()
+        await self.query_one(Conversation).clear()
         self.query_one(Composer).focus()
 
     @work(exclusive=True, group="settings", exit_on_error=False)
@@ -383,6 +383,39 @@ class ChatScreen(FrameScreen):
         self.toggle_class("-list")
         if self.has_class("-list"):
             self.query_one(Table).focus_list()
+
+
+def _welcome(address: str | None, model: str | None, *, here: bool) -> Content:
+    """How to begin, for a conversation in which nothing has been said."""
+    if not here and address is not None:
+        return text(
+            ("No model is here yet.\n\n", "bold"),
+            ("2", "bold $accent"),
+            (" Models, then ", "$quiet"),
+            ("a", "bold $accent"),
+            (" adds a GGUF file. In a shell: ", "$quiet"),
+            "localllm demo",
+            ("\nbrings a small model to try.", "$quiet"),
+        )
+    lines = [
+        text(("Ask ", "bold"), (model or "anything", "bold $accent")),
+        text(),
+        text(
+            ("^t", "bold $accent"),
+            (" another model   ", "$quiet"),
+            ("^o", "bold $accent"),
+            (" system prompt, sampling", "$quiet"),
+        ),
+        text(
+            ("esc ?", "bold $accent"),
+            (" all keys   ", "$quiet"),
+            ("^p", "bold $accent"),
+            (" all commands", "$quiet"),
+        ),
+    ]
+    if address is not None:
+        lines += [text(), text(("OpenAI clients find the same models at ", "$quiet"), f"http://{address}/v1")]
+    return Content("\n").join(lines)
 
 
 def _summary(title: str, match: str | None, age: str) -> dict[str, Content | str]:

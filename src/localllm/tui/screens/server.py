@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -151,6 +152,9 @@ class ServerScreen(FrameScreen):
         title = text("Requests ", (f"{len(shown)} of {len(self._records)}", "$quiet"))
         if failed:
             title = title + text((f"  {failed} failed", "$error"))
+        cached = cached_share(self._records)
+        if cached is not None:
+            title = title + text((f"  {cached * 100:.0f} % of prompt tokens cached", "$quiet"))
         if self._errors_only:
             title = title + text(("  errors only", "$warning"))
         entitle(self.query_one("#log"), title)
@@ -207,6 +211,13 @@ class ServerScreen(FrameScreen):
 
     def on_search_bar_left(self) -> None:
         self.query_one("#records", Table).focus_list()
+
+
+def cached_share(records: Sequence[RequestRecord]) -> float | None:
+    """How much of all prompts came from the prefix cache, None before any was counted."""
+    counted = [r for r in records if r.prompt_tokens and r.cached_tokens is not None]
+    total = sum(r.prompt_tokens or 0 for r in counted)
+    return sum(r.cached_tokens or 0 for r in counted) / total if total else None
 
 
 def _haystack(record: RequestRecord) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
 from textual.message import Message
 from textual.reactive import var
 from textual.widgets import Static
@@ -56,6 +57,7 @@ class Conversation(VerticalScroll):
         self._detail: ChatDetail | None = None
         self._turns: dict[str, Turn] = {}
         self._pages = 1
+        self._welcome = Content()
 
     def compose(self) -> ComposeResult:
         # at least as high as the view: an anchored scroll would push a short conversation down otherwise
@@ -90,12 +92,16 @@ class Conversation(VerticalScroll):
             self.anchor()
             self.scroll_end(animate=False)
 
-    async def greet(self, words: str) -> None:
-        """No chat yet: say what can be done."""
-        self._detail, self._turns = None, {}
-        holder = self.query_one("#turns", Vertical)
-        await holder.remove_children()
-        await holder.mount(Static(text((words, "$quiet")), classes="conversation--welcome", markup=False))
+    async def clear(self) -> None:
+        """No chat is open."""
+        self._detail = None
+        await self._reconcile((), hidden=0)
+
+    def welcome(self, words: Content) -> None:
+        """What stands here while nothing has been said."""
+        self._welcome = words
+        for line in self.query(".conversation--welcome").results(Static):
+            line.update(words)
 
     async def earlier(self) -> None:
         """Lay out one more page of older turns."""
@@ -151,3 +157,5 @@ class Conversation(VerticalScroll):
             self._turns[message.id] = turn
         if hidden:
             await holder.mount(Earlier(hidden), before=0)
+        if not messages:
+            await holder.mount(Static(self._welcome, classes="conversation--welcome", markup=False))

@@ -37,7 +37,7 @@ FIT_COLUMNS = (
     Column("speed", "tok/s", 5, 7, right=True),
     Column("file", "file", 6, 6, right=True),
     Column("kv", "KV", 5, 5, right=True),
-    Column("compute", "comp.", 5, 4, right=True),
+    Column("compute", "buffers", 7, 4, right=True),
     Column("quality", "quality", 16, 3),
     Column("bar", "of budget", 10, 2, grow=True),
 )

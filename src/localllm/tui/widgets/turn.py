@@ -17,6 +17,7 @@ from textual.widgets.markdown import MarkdownStream
 
 from localllm.core.control import ChatMessage, ReplyEvent
 from localllm.tui import figures
+from localllm.tui.markdown_parts import split_markdown
 from localllm.tui.widgets.line import Part, text
 
 # What a terminal can lay out in reasonable time; the whole message is in the chat's export.
@@ -37,7 +38,9 @@ class Turn(Vertical):
     Turn > .turn--thoughts { color: $thought; }
     Turn > .turn--reasoning { color: $quiet; display: none; padding: 0 0 0 3; }
     Turn.-open > .turn--reasoning { display: block; }
-    Turn > Markdown { padding: 0 0 0 1; margin: 0; }
+    Turn > .turn--parts { height: auto; }
+    Turn Markdown { padding: 0 0 0 1; margin: 0 0 1 0; }
+    Turn Markdown:last-child { margin: 0; }
     Turn > .turn--figures { color: $quiet; }
     """
 
@@ -50,6 +53,8 @@ class Turn(Vertical):
         super().__init__(classes=f"-{message.role}")
         self.message = message
         self._place = place
+        self._parts: list[str] = []
+        self._markdown: list[Markdown] = []
         self._stream: MarkdownStream | None = None
         self._status: str | None = None
 
@@ -59,7 +64,10 @@ class Turn(Vertical):
         else:
             yield Static(classes="turn--thoughts", markup=False)
             yield Static(classes="turn--reasoning", markup=False)
-            yield Markdown(_clip(self.message.content), open_links=False)
+            with Vertical(classes="turn--parts"):
+                self._parts = split_markdown(_clip(self.message.content))
+                self._markdown = [Markdown(part, open_links=False) for part in self._parts]
+                yield from self._markdown
         yield Static(classes="turn--figures", markup=False)
 
     def on_mount(self) -> None:
@@ -88,11 +96,7 @@ class Turn(Vertical):
         """Take the message as it is now; text that only grew is appended."""
         before, self.message = self.message, message
         if message.role == "assistant" and message.content != before.content:
-            if before.content and message.content.startswith(before.content):
-                await self._write(message.content[len(before.content) :])
-            else:
-                await self._end_stream()
-                await self.query_one(Markdown).update(_clip(message.content))
+            await self._write()
         if message.state != "streaming":
             await self._end_stream()
         self._draw()
@@ -110,19 +114,36 @@ class Turn(Vertical):
                 reasoning=(before.reasoning or "") + event.reasoning if event.reasoning else before.reasoning,
             )
             if event.text:
-                await self._write(event.text)
+                await self._write()
         self._draw()
 
     async def on_unmount(self) -> None:
         await self._end_stream()
 
-    async def _write(self, fragment: str) -> None:
-        room = SHOWN_CHARACTERS - (len(self.message.content) - len(fragment))
-        if room <= 0:
+    async def _write(self) -> None:
+        """Bring the Markdown to what the message says now; parts that are final are left alone."""
+        parts = split_markdown(_clip(self.message.content))
+        for index, part in enumerate(parts):
+            if index >= len(self._markdown):
+                await self._end_stream()
+                self._markdown.append(Markdown(part, open_links=False))
+                await self.query_one(".turn--parts", Vertical).mount(self._markdown[-1])
+            elif part != self._parts[index]:
+                last = index == len(self._markdown) - 1
+                await self._grow(self._markdown[index], self._parts[index], part, last=last)
+        for extra in self._markdown[len(parts) :]:
+            await extra.remove()
+        del self._markdown[len(parts) :]
+        self._parts = parts
+
+    async def _grow(self, markdown: Markdown, before: str, now: str, *, last: bool) -> None:
+        if not (last and before and now.startswith(before)):
+            await self._end_stream()
+            await markdown.update(now)
             return
         if self._stream is None:
-            self._stream = Markdown.get_stream(self.query_one(Markdown))
-        await self._stream.write(fragment[:room])
+            self._stream = Markdown.get_stream(markdown)
+        await self._stream.write(now[len(before) :])
 
     async def _end_stream(self) -> None:
         if self._stream is not None:
@@ -132,22 +153,24 @@ class Turn(Vertical):
     def _draw(self) -> None:
         if not self.children:
             return
-        foot = self.query_one(".turn--figures", Static)
         if self.message.role == "user":
-            branch = self._branch()
-            foot.display = bool(branch)
-            foot.update(text((branch, "$quiet")))
+            self._put(".turn--figures", text((self._branch(), "$quiet")))
             return
         self._draw_thoughts()
-        line = self._foot()
-        foot.display = bool(line.plain)
-        foot.update(line)
+        self._put(".turn--figures", self._foot())
+
+    def _put(self, selector: str, content: Content) -> None:
+        """Show a line of this turn, hidden when empty. Only a change is laid out: a reply grows ten times a second."""
+        line = self.query_one(selector, Static)
+        if isinstance(line.content, Content) and line.content.is_same(content):
+            return
+        line.display = bool(content.plain)
+        line.update(content)
 
     def _draw_thoughts(self) -> None:
         reasoning = self.message.reasoning
-        head = self.query_one(".turn--thoughts", Static)
-        head.display = bool(reasoning)
         if not reasoning:
+            self._put(".turn--thoughts", text())
             return
         fold = "▾" if self.has_class("-open") else "▸"
         took = self.message.reasoning_ms
@@ -157,7 +180,7 @@ class Turn(Vertical):
             words = f"Thinking… {len(reasoning.split())} words"
         else:
             words = "Thoughts"
-        head.update(text((f"{fold} {words}", "$thought")))
+        self._put(".turn--thoughts", text((f"{fold} {words}", "$thought")))
         if self.has_class("-open"):
             self.query_one(".turn--reasoning", Static).update(Content(_clip(reasoning.strip())))
 
