@@ -65,4 +65,4 @@ class FixedPlanning:
             parallel=request.parallel or self.parallel,
             embedding=embedding,
         )
-        return Planned(launch=launch, bytes_by_device={"cpu": needed})
+        return Planned(launch=launch, bytes_by_device={"cpu": needed}, total_bytes=needed)

@@ -13,7 +13,7 @@ from localllm.service.runtime import Runtime
 async def fit_of(
     runtime: Runtime, name: str, *, context_length: int | None, kv_type: str, parallel: int
 ) -> FitTable:
-    """One row per quant; the files that are here count with their real size.
+    """One row per quant; files that are here count with their real size, and memory as the ledger knows it.
 
     Raises:
         ModelNotFound, ModelAmbiguous, GGUFError.
@@ -36,4 +36,5 @@ async def fit_of(
         context_length=context_length,
         kv_type=kv_type,
         parallel=parallel,
+        available_bytes=await runtime.manager.room.budget_for(model.name),
     )

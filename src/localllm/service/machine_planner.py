@@ -14,7 +14,7 @@ from localllm.core.control import LoadRequest
 from localllm.core.errors import GGUFError
 from localllm.core.facts import ModelFacts, facts_from_header
 from localllm.core.machine import Device, Machine
-from localllm.core.memory import Extras
+from localllm.core.memory import Extras, MemoryEstimate
 from localllm.core.plan import Wish, plan_load
 from localllm.engines.tuning import TuningFile, quiet_threads
 from localllm.hub.gguf_file import read_header
@@ -82,7 +82,8 @@ class MachinePlanner:
         )
         return Planned(
             launch=plan.launch,
-            bytes_by_device={device.device_id: device.total for device in plan.memory.devices},
+            bytes_by_device=claims(plan.memory, machine),
+            total_bytes=plan.memory.total_bytes,
             total_layers=facts.n_layer + 1,
             reason=plan.reason,
             warnings=plan.warnings,
@@ -124,6 +125,15 @@ def _load_average() -> float | None:
         return os.getloadavg()[0]
     except (OSError, AttributeError):
         return None
+
+
+def claims(memory: MemoryEstimate, machine: Machine) -> dict[str, int]:
+    """An estimate as the ledger keeps it: what a GPU with unified memory takes, it takes from the host as well."""
+    found = {device.device_id: device.total for device in memory.devices}
+    for gpu in machine.gpus:
+        if gpu.unified:
+            found[machine.cpu.id] = found.get(machine.cpu.id, 0) + found.get(gpu.id, 0)
+    return found
 
 
 def _size(path: Path) -> int:

@@ -15,10 +15,14 @@ from localllm.hub.store import StoredModel
 
 
 class Planned(Struct, frozen=True, kw_only=True):
-    """What a load will ask for. ``bytes_by_device`` is its whole claim on memory; ``reason`` one sentence."""
+    """What a load will ask for. ``bytes_by_device`` is its claim on each device; ``reason`` one sentence.
+
+    ``total_bytes`` is what it takes in all, for people: unified memory is claimed on two devices and taken once.
+    """
 
     launch: LaunchPlan
     bytes_by_device: dict[str, int]
+    total_bytes: int | None = None
     total_layers: int | None = None
     reason: str | None = None
     warnings: tuple[str, ...] = ()

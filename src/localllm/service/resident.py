@@ -327,7 +327,7 @@ class Resident:
             kv_used_tokens=stats.kv_used_tokens if stats else None,
             kv_total_tokens=stats.kv_total_tokens if stats else None,
             tokens_per_second=tokens_per_second,
-            planned_bytes=sum(planned.bytes_by_device.values()) if planned else None,
+            planned_bytes=planned.total_bytes if planned else None,
             measured_bytes=self._measured_bytes(),
             gpu_layers=info.gpu_layers if info else None,
             total_layers=info.total_layers if info else None,

@@ -65,6 +65,12 @@ class Room:
             # what is loading can be evicted soon, what is leaving gives its memory back
             await moved.wait()
 
+    async def budget_for(self, name: str) -> dict[str, int]:
+        """What a load of ``name`` could plan with now, by device: what is free and what it holds itself."""
+        headroom = self._ledger.headroom(await self._planning.devices())
+        freed = self._ledger.freed_by(r.key for r in self._residents() if r.name == name)
+        return {device: max(0, amount + freed.get(device, 0)) for device, amount in headroom.items()}
+
     async def relieve(self) -> str | None:
         """Unload the idle model that was used least recently, for a machine that runs out of memory; its name."""
         idle = sorted(
