@@ -27,6 +27,8 @@ class Share(Struct, frozen=True, kw_only=True):
 
     ``staged_bytes``: the largest CPU-resident weight that passes through this GPU; ``staged_expert``: it belongs to
     experts, so what is computed with it is their first product. ``spare_sequences`` are the engine's own.
+    ``residual_rows``: copies of the residual beside a feed-forward on the CPU, where the build is known to keep
+    another number than most.
     """
 
     gpu: bool
@@ -35,6 +37,7 @@ class Share(Struct, frozen=True, kw_only=True):
     staged_bytes: int = 0
     staged_expert: bool = False
     spare_sequences: int = 0
+    residual_rows: int | None = None
 
 
 def compute_bytes(facts: ModelFacts, plan: LaunchPlan, share: Share) -> int:
@@ -113,12 +116,7 @@ class _Step:
         element = _F16 if self._share.flash_attention else _F32
         if not any(facts.own_cache):
             return 0 if facts.causal else self.batch * self.batch * element
-        full, _ = cells_and_streams(self._plan)
-        caching = [s for s, own in zip(facts.sliding_layers, facts.own_cache, strict=True) if own]
-        cells = full if not all(caching) else 0
-        if any(caching):
-            cells += sliding_cells(facts, self._plan, spare_sequences=self._share.spare_sequences)
-        return cells * self.batch * element
+        return sum(self._cells()) * self.batch * element
 
     def feed_forward(self) -> int:
         """Gate, up and their product, beside the residual; or all experts' results and their weighted copies.
@@ -126,10 +124,7 @@ class _Step:
         Without a gate the activation is computed in place.
         """
         facts = self._facts
-        around = self.stream * (1 if self._is_hybrid and facts.is_moe else 3)
-        around += self._mixed if facts.causal and not self._is_hybrid else 0
-        if self.quantised_cache and self._mixed < self.stream:
-            around += self._mixed  # attention's result is rotated, and does not fit where the residual was
+        around = self._beside_feed_forward()
         dense = (3 if facts.gated else 1) * facts.n_ff * self._row
         if not facts.is_moe:
             return around + dense
@@ -137,6 +132,27 @@ class _Step:
         experts = max(3 * facts.n_ff_expert * used, 2 * facts.n_embd * used + self.stream)
         routing = facts.n_expert * self._row
         return around + routing + max(experts, dense if _has_dense_layer(facts) else 0)
+
+    def _beside_feed_forward(self) -> int:
+        facts = self._facts
+        if self._share.residual_rows is not None and not self._share.gpu:
+            return self._share.residual_rows * self.stream
+        around = self.stream * (1 if self._is_hybrid and facts.is_moe else 3)
+        around += self._mixed if facts.causal and not self._is_hybrid else 0
+        if self.quantised_cache and self._mixed < self.stream:
+            around += self._mixed  # attention's result is rotated, and does not fit where the residual was
+        return around
+
+    def _cells(self) -> tuple[int, int]:
+        """Cells of one stream of the layers that see everything, and of those that slide; 0 = there are none."""
+        facts = self._facts
+        sliding = {s for s, own in zip(facts.sliding_layers, facts.own_cache, strict=True) if own}
+        full, _ = cells_and_streams(self._plan)
+        spare = self._share.spare_sequences
+        return (
+            0 if sliding == {True} else full,
+            sliding_cells(facts, self._plan, spare_sequences=spare) if True in sliding else 0,
+        )
 
     def logits(self) -> int:
         outputs = self._share.outputs
@@ -147,7 +163,8 @@ class _Step:
     def attention(self) -> int:
         """Queries, keys and values; without flash attention every query's weight for every cell as well."""
         facts = self._facts
-        cells, streams = cells_and_streams(self._plan)
+        cells = max(self._cells())
+        _, streams = cells_and_streams(self._plan)
         keys, values = max(cache_widths(facts, layer) for layer in range(facts.n_layer))
         around = 3 * self.stream + 2 * self._queries + (keys + values) * self._row
         if self._is_hybrid and facts.state_elements[1]:

@@ -113,12 +113,14 @@ class Habits(Struct, frozen=True, kw_only=True):
     """What an engine asks llama.cpp for beyond the plan.
 
     Spare sequences remember prefixes: ``spare_windows`` of them where layers slide, ``spare_states`` where layers
-    recur (elsewhere they are free). ``spare_outputs`` are rows of logits for drafts.
+    recur (elsewhere they are free). ``spare_outputs`` are rows of logits for drafts. ``residual_rows`` as in
+    ``compute_buffer.Share``.
     """
 
     spare_windows: int = 0
     spare_states: int = 0
     spare_outputs: int = 0
+    residual_rows: int | None = None
 
     def spare_sequences(self, facts: ModelFacts) -> int:
         if any(facts.recurrent_layers):
@@ -127,9 +129,13 @@ class Habits(Struct, frozen=True, kw_only=True):
 
 
 HABITS: Final[dict[str, Habits]] = {
-    "llama_server": Habits(),
+    # read off the bundled server (xllamacpp 2026.10) on models of seven widths
+    "llama_server": Habits(residual_rows=5),
     "llama_cpp": Habits(spare_windows=2, spare_states=1, spare_outputs=32),
 }
+
+
+DEFAULT_ENGINE: Final = "llama_server"
 
 
 class Estimator:
@@ -199,6 +205,7 @@ class Estimator:
             staged_bytes=staged.bytes,
             staged_expert=staged.expert,
             spare_sequences=self._spare(plan),
+            residual_rows=self._habits.residual_rows,
         )
         return compute_bytes(self.facts, plan, share)
 

@@ -21,7 +21,7 @@ from localllm.core.kv_cache import cache_widths
 from localllm.core.launch import LaunchPlan
 from localllm.core.learn import Corrections
 from localllm.core.machine import Machine
-from localllm.core.memory import CPU_ID, HABITS, Estimator, Extras, MemoryEstimate
+from localllm.core.memory import CPU_ID, DEFAULT_ENGINE, HABITS, Estimator, Extras, MemoryEstimate
 from localllm.core.search import MINIMUM_CONTEXT, Found, Search, with_context
 from localllm.core.speed import SpeedEstimate, estimate_speed
 from localllm.core.units import format_bytes, format_context
@@ -71,7 +71,8 @@ class Wish(Struct, frozen=True, kw_only=True):
     """What the person asked for; None leaves it to the planner.
 
     ``available_bytes`` (device id → bytes) replaces what the machine reports free. ``force`` plans even what does
-    not fit. ``kv_type`` is for keys and values alike. ``engine`` names the engine whose habits count.
+    not fit. ``kv_type`` is for keys and values alike. ``engine`` names the engine whose habits count
+    (None = the bundled server).
     """
 
     context_length: int | None = None
@@ -119,17 +120,24 @@ def plan_load(
     """
     budget = budget_of(machine, wish.available_bytes)
     warnings: list[str] = []
-    base = _base_plan(facts, wish, model_path, chat_template, tuple(stop), mmproj_path, warnings)
+    has_gpu = bool(usable_gpus(machine, budget))
+    base = structs.replace(
+        _base_plan(facts, wish, warnings, has_gpu=has_gpu),
+        model_path=model_path,
+        chat_template=chat_template,
+        stop=tuple(stop),
+        mmproj_path=mmproj_path,
+    )
     contexts, parallels = _candidates(facts, wish, warnings)
     estimator = Estimator(
         facts,
         machine.gpus,
         extras=extras,
-        habits=HABITS.get(wish.engine or ""),
+        habits=HABITS.get(wish.engine or DEFAULT_ENGINE),
         correct=corrections.applied if corrections is not None else None,
     )
     searches = [Search(estimator, budget, plan) for plan in _on_gpus(base, machine, budget)]
-    found = _choose(searches, wish, contexts, parallels, has_gpu=bool(usable_gpus(machine, budget)))
+    found = _choose(searches, wish, contexts, parallels, has_gpu=has_gpu)
     if found is None:
         search = searches[-1]
         smallest = structs.replace(
@@ -150,15 +158,8 @@ def plan_load(
     )
 
 
-def _base_plan(
-    facts: ModelFacts,
-    wish: Wish,
-    model_path: str,
-    chat_template: str | None,
-    stop: tuple[str, ...],
-    mmproj_path: str | None,
-    warnings: list[str],
-) -> LaunchPlan:
+def _base_plan(facts: ModelFacts, wish: Wish, warnings: list[str], *, has_gpu: bool) -> LaunchPlan:
+    """What is not searched for. A wish that cannot be kept is replaced and warned about."""
     kv_type = wish.kv_type or "f16"
     block = tensor_type(kv_type).block_elements
     if block > 1 and any(
@@ -167,7 +168,7 @@ def _base_plan(
         warnings.append(f"This model's heads do not divide into blocks of {kv_type}; the cache stays f16.")
         kv_type = "f16"
     return LaunchPlan(
-        model_path=model_path,
+        model_path="",
         context_length=MINIMUM_CONTEXT,
         kv_type_k=kv_type,
         kv_type_v=kv_type,
@@ -175,11 +176,8 @@ def _base_plan(
         flash_attention="on" if tensor_type(kv_type).block_elements > 1 else "auto",
         threads=wish.threads,
         batch_threads=wish.batch_threads,
-        ubatch=wish.ubatch or DEFAULT_UBATCH,
+        ubatch=wish.ubatch or (DEFAULT_UBATCH if has_gpu else CPU_UBATCH),
         embedding=_embeds(facts, wish),
-        mmproj_path=mmproj_path,
-        chat_template=chat_template,
-        stop=stop,
     )
 
 
@@ -221,7 +219,7 @@ def _on_gpus(base: LaunchPlan, machine: Machine, budget: Budget) -> list[LaunchP
     rooms = [float(budget.of(gpu.id)) for gpu in machine.gpus]
     usable = sum(room > 0 for room in rooms)
     if usable == 0:
-        return [structs.replace(base, ubatch=min(base.ubatch, CPU_UBATCH))]
+        return [base]
     if len(rooms) == 1:
         return [base]
     best = rooms.index(max(rooms))

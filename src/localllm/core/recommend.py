@@ -14,7 +14,7 @@ from localllm.core.device_table import DeviceRow
 from localllm.core.facts import ModelFacts
 from localllm.core.launch import LaunchPlan
 from localllm.core.machine import Device, Machine
-from localllm.core.memory import Estimator, Extras, MemoryEstimate
+from localllm.core.memory import DEFAULT_ENGINE, HABITS, Estimator, Extras, MemoryEstimate
 from localllm.core.plan import APPETITES, CPU_UBATCH, halved
 from localllm.core.quant import BITS_PER_WEIGHT, base_name, quality_of
 from localllm.core.search import MINIMUM_CONTEXT, Found, Search
@@ -48,7 +48,8 @@ class _Ground(Struct, frozen=True, kw_only=True):
     device_table: tuple[DeviceRow, ...]
 
     def search(self, facts: ModelFacts) -> Search:
-        return Search(Estimator(facts, self.gpus, extras=self.extras), self.budget, self.base)
+        estimator = Estimator(facts, self.gpus, extras=self.extras, habits=HABITS[DEFAULT_ENGINE])
+        return Search(estimator, self.budget, self.base)
 
 
 def fit_table(

@@ -177,3 +177,33 @@ def test_an_embedding_computes_logits_for_every_token_on_the_way() -> None:
     launch = plan(2048, gpu_layers=0, embedding=True, batch=2048, ubatch=2048)
     found = Estimator(facts_of("Qwen3-0.6B"), []).estimate(launch)
     assert mib(found, "cpu")["compute"] == pytest.approx(1203.01, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("context", "parallel", "kv", "compute", "output"),
+    [(2048, 1, 17.25, 10.51, 1), (4096, 2, 42.75, 13.76, 2), (8192, 4, 129.75, 26.26, 4)],
+)
+def test_the_demo_model_in_the_bundled_server(
+    context: int, parallel: int, kv: float, compute: float, output: float
+) -> None:
+    """gemma-3-270m, batches of 256, as xllamacpp 2026.10 logs its buffers."""
+    launch = plan(context, parallel=parallel, gpu_layers=0, ubatch=256, flash_attention="auto")
+    found = Estimator(facts_of("gemma-3-270m"), [], habits=HABITS["llama_server"]).estimate(launch)
+    assert mib(found, "cpu")["kv"] == kv
+    assert mib(found, "cpu")["compute"] == pytest.approx(compute, abs=0.02)
+    assert found.output_bytes == output * MIB
+
+
+@pytest.mark.parametrize(
+    ("context", "parallel", "kv", "compute", "output"),
+    [(2048, 1, 32.25, 33.71, 3), (4096, 2, 57.75, 34.71, 4)],
+)
+def test_the_demo_model_in_the_scheduler(
+    context: int, parallel: int, kv: float, compute: float, output: float
+) -> None:
+    """The same in the llama_cpp engine, which keeps two spare windows and room for drafts."""
+    launch = plan(context, parallel=parallel, gpu_layers=0, ubatch=256, flash_attention="auto")
+    found = Estimator(facts_of("gemma-3-270m"), [], habits=HABITS["llama_cpp"]).estimate(launch)
+    assert mib(found, "cpu")["kv"] == kv
+    assert mib(found, "cpu")["compute"] == pytest.approx(compute, abs=0.02)
+    assert found.output_bytes == output * MIB

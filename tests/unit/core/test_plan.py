@@ -111,6 +111,25 @@ def test_without_a_gpu_batches_are_small() -> None:
     assert found.reason.startswith("Runs on the CPU")
 
 
+def test_a_tuned_batch_is_kept() -> None:
+    assert plan(facts_of(LLAMA_8B), machine(32), Wish(ubatch=128)).launch.ubatch == 128
+    assert plan(facts_of(LLAMA_8B), machine(32), Wish(ubatch=512)).launch.ubatch == 512
+
+
+def test_what_comes_with_the_model_is_in_the_plan() -> None:
+    found = plan_load(
+        facts_of(LLAMA_8B),
+        machine(32),
+        Wish(threads=3),
+        model_path="/m.gguf",
+        chat_template="{{ x }}",
+        stop=["<end>"],
+        mmproj_path="/p.gguf",
+    ).launch
+    assert (found.model_path, found.mmproj_path, found.chat_template) == ("/m.gguf", "/p.gguf", "{{ x }}")
+    assert (found.stop, found.threads) == (("<end>",), 3)
+
+
 def test_two_gpus_are_used_when_one_is_too_small() -> None:
     one = plan(facts_of(LLAMA_8B), machine(64, 24, 24))
     assert one.launch.tensor_split == (1.0, 0.0)
