@@ -26,6 +26,7 @@ class FixedPlanning:
         self.context_length = context_length
         self.parallel = parallel
         self.total_bytes = total_bytes
+        self.pad_context_to = 1
         self.sizes: dict[str, int] = {}
         self.budgets: list[int] = []
 
@@ -59,9 +60,10 @@ class FixedPlanning:
                 f"{model.name} needs {needed} bytes, {available} are free.",
                 details={"needed_bytes": needed, "available_bytes": available},
             )
+        context_length = request.context_length or self.context_length
         launch = LaunchPlan(
             model_path=str(model.path),
-            context_length=request.context_length or self.context_length,
+            context_length=-(-context_length // self.pad_context_to) * self.pad_context_to,
             parallel=request.parallel or self.parallel,
             embedding=embedding,
         )

@@ -159,13 +159,12 @@ class Manager:
         ticket = resident.enter(tier)
         resident.cancel_expiry()
         answered_after_s: float | None = None
+        instance: Instance | None = None
         try:
             await self._reload_if_changed(resident)
-            while True:
+            while instance is None:
                 await self._loaded(resident, LoadRequest(model=resident.name), on_waiting)
                 instance = await resident.turn(ticket, on_waiting)
-                if instance is not None:
-                    break
             admitted = time.monotonic()
             yield Lease(
                 model=resident.name,
@@ -176,7 +175,8 @@ class Manager:
             )
             answered_after_s = time.monotonic() - admitted
         except EngineStalled as error:
-            resident.kill(error)
+            if instance is not None and resident.instance is instance:
+                resident.kill(error)
             raise
         finally:
             resident.leave(ticket, answered_after_s=answered_after_s)
@@ -302,7 +302,7 @@ class Manager:
                 hint=f"See why with: localllm logs. Try at once with: localllm load {resident.name} --force",
                 details={"retry_after_s": resident.backoff.wait_s(now)},
             )
-        resident.identity, resident.error = identity, None
+        resident.identity, resident.error, resident.request = identity, None, request
         resident.move(slot.load(force=request.force))
         resident.loading = self._background.spawn(self._load(resident, request), name=f"load {resident.name}")
 
@@ -450,15 +450,19 @@ async def _answers(instance: Instance, within_s: float = 5.0) -> bool:
 
 
 def _asks_for_another_form(request: LoadRequest, resident: Resident) -> bool:
+    """Whether a field of the request is neither what is loaded nor what that load was asked for.
+
+    The two differ where a wish was rounded or capped (a context is padded): asking for it again changes nothing.
+    """
     assert resident.instance is not None
-    info, planned = resident.instance.info, resident.planned
-    launch = planned.launch if planned else None
+    info, before = resident.instance.info, resident.request or LoadRequest(model=resident.name)
+    launch = resident.planned.launch if resident.planned else None
     wishes = [
-        (request.engine, info.engine),
-        (request.context_length, info.context_length),
-        (request.parallel, info.parallel),
-        (request.kv_type, launch.kv_type_k if launch else None),
-        (request.gpu_layers, launch.gpu_layers if launch else None),
-        (request.threads, launch.threads if launch else None),
+        (request.engine, info.engine, before.engine),
+        (request.context_length, info.context_length, before.context_length),
+        (request.parallel, info.parallel, before.parallel),
+        (request.kv_type, launch.kv_type_k if launch else None, before.kv_type),
+        (request.gpu_layers, launch.gpu_layers if launch else None, before.gpu_layers),
+        (request.threads, launch.threads if launch else None, before.threads),
     ]
-    return any(wish is not None and wish != present for wish, present in wishes)
+    return any(wish is not None and wish not in (present, asked) for wish, present, asked in wishes)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from localllm.core.control import InstancePhase, InstanceState, RequestPhase
+from localllm.core.control import InstancePhase, InstanceState, LoadRequest, RequestPhase
 from localllm.core.errors import (
     Cancelled,
     EngineCrashed,
@@ -72,6 +72,7 @@ class Resident:
     instance: Instance | None = None
     engine: str | None = None
     engine_reason: str | None = None
+    request: LoadRequest | None = None
     planned: Planned | None = None
     identity: FileIdentity | None = None
     loading: asyncio.Task[None] | None = None

@@ -141,6 +141,16 @@ async def test_loading_in_another_form_reloads_and_in_the_same_form_does_not(par
     assert len(parts.engine.loads) == 2
 
 
+async def test_a_wish_that_was_rounded_is_not_loaded_again(parts: Parts) -> None:
+    parts.planning.pad_context_to = 256
+    state = await parts.manager.load(LoadRequest(model="a", context_length=1000))
+    await parts.manager.load(LoadRequest(model="a", context_length=1000))
+    await parts.manager.load(LoadRequest(model="a", context_length=1024))
+
+    assert state.context_length == 1024
+    assert len(parts.engine.loads) == 1
+
+
 async def test_progress_of_a_load_is_reported(parts: Parts) -> None:
     steps: list[LoadProgress] = []
     await parts.manager.load(LoadRequest(model="a"), steps.append)
