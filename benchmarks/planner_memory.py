@@ -18,7 +18,7 @@ from localllm.core.facts import ModelFacts
 from localllm.core.gguf import GGUFHeader
 from localllm.core.known_models import KnownModel, find_known_model, parse_known_models
 from localllm.core.kv_cache import layer_caches
-from localllm.core.launch import LaunchPlan
+from localllm.core.launch import KV_CACHE_TYPES, LaunchPlan
 from localllm.core.machine import Device, DeviceKind
 from localllm.core.memory import Estimator, MemoryEstimate
 from localllm.core.quant import base_name
@@ -121,10 +121,15 @@ class Case(Struct, frozen=True):
 def measure_memory(path: Path, *, report: Report = None) -> tuple[list[Figure], dict[str, object]]:
     """All memory figures over a truth file."""
     known = parse_known_models(asset_path("known_models.jsonl").read_text(encoding="utf-8"))
-    rows = [msgspec.json.decode(line, type=Row) for line in path.read_text("utf-8").splitlines() if line]
+    lines = [line for line in path.read_text("utf-8").splitlines() if line.strip()]
     formulas, simulated, lacking = Errors(), Errors(), Lacking()
     with _simulator() as simulator:
-        for number, row in enumerate(rows, start=1):
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = msgspec.json.decode(line, type=Row)
+            except msgspec.DecodeError as error:
+                lacking.add("everything", str(number), f"not a row: {error}")
+                continue
             label = f"{number} {row.model}"
             case = _understand(row, label, known, lacking)
             if case is None:
@@ -137,7 +142,7 @@ def measure_memory(path: Path, *, report: Report = None) -> tuple[list[Figure], 
     reason = None if available() else "llama-cpp-python is not installed"
     figures = [*_figures("", formulas, None), *_figures("sim_", simulated, reason)]
     runs = {
-        "rows": len(rows),
+        "rows": len(lines),
         "judged": {
             kind: len(getattr(formulas, kind))
             for kind in ("kv", "weights", "compute", "total", "recent_compute")
@@ -182,6 +187,10 @@ def _understand(row: Row, label: str, known: tuple[KnownModel, ...], lacking: La
         return None
     if row.n_ctx is None:
         lacking.add("everything", label, "no context length")
+        return None
+    kinds = {kind.lower() for kind in (row.kv_type_k, row.kv_type_v) if kind}
+    if not kinds <= set(KV_CACHE_TYPES):
+        lacking.add("everything", label, f"an unknown KV type among {sorted(kinds)}")
         return None
     if row.note is not None and "re-check" in row.note:
         lacking.add("everything", label, "the row itself doubts its figures")

@@ -72,10 +72,10 @@ def measure_speed(path: Path, *, report: Report = None) -> tuple[list[Figure], d
     """All speed figures over a truth file, tiers A and B."""
     known = parse_known_models(asset_path("known_models.jsonl").read_text(encoding="utf-8"))
     table = load_device_table()
-    rows = list(_rows(path))
+    lacking = Lacking()
+    rows = _rows(path, lacking)
     errors: list[float] = []
     inside: list[bool] = []
-    lacking = Lacking()
     for number, row in rows:
         label = f"{number} {row.device} / {row.model}"
         estimate = _estimate(row, label, known, table, lacking)
@@ -105,11 +105,15 @@ def measure_speed(path: Path, *, report: Report = None) -> tuple[list[Figure], d
     return figures, {"rows": len(rows), "judged": len(errors), "lacking": lacking.summary()}
 
 
-def _rows(path: Path) -> list[tuple[int, Row]]:
+def _rows(path: Path, lacking: Lacking) -> list[tuple[int, Row]]:
     found: list[tuple[int, Row]] = []
     with path.open(encoding="utf-8", newline="") as file:
         for number, cells in enumerate(csv.DictReader(file), start=1):
-            if cells["tier"] not in TIERS or not cells["tg128"]:
+            if cells["tier"] not in TIERS:
+                continue
+            rate = _number(cells["tg128"])
+            if rate is None:
+                lacking.add("speed", f"{number} {cells['device']} / {cells['model']}", "no rate measured")
                 continue
             found.append(
                 (
@@ -119,7 +123,7 @@ def _rows(path: Path) -> list[tuple[int, Row]]:
                         backend=cells["backend"],
                         model=cells["model"],
                         quant=cells["quant"] or None,
-                        tokens_per_second=float(cells["tg128"]),
+                        tokens_per_second=rate,
                         test=cells["tg_test"],
                         depth=int(cells["depth"]) if cells["depth"].isdigit() else 0,
                         tier=cells["tier"],
@@ -128,6 +132,13 @@ def _rows(path: Path) -> list[tuple[int, Row]]:
                 )
             )
     return found
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None
 
 
 # ---------------------------------------------------------------- understanding a row

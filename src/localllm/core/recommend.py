@@ -18,7 +18,7 @@ from localllm.core.memory import DEFAULT_ENGINE, HABITS, Estimator, Extras, Memo
 from localllm.core.plan import APPETITES, CPU_UBATCH, halved
 from localllm.core.quant import BITS_PER_WEIGHT, base_name, quality_of
 from localllm.core.search import MINIMUM_CONTEXT, Found, Search
-from localllm.core.speed import estimate_speed
+from localllm.core.speed import corrected, estimate_speed
 from localllm.core.units import format_bytes
 
 OFFERED: Final = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "IQ4_XS", "Q4_K_S", "Q3_K_M", "Q2_K")
@@ -46,6 +46,7 @@ class _Ground(Struct, frozen=True, kw_only=True):
     cpu: Device
     extras: Extras | None
     device_table: tuple[DeviceRow, ...]
+    own_ratios: tuple[float, ...]
 
     def search(self, facts: ModelFacts) -> Search:
         estimator = Estimator(facts, self.gpus, extras=self.extras, habits=HABITS[DEFAULT_ENGINE])
@@ -65,11 +66,13 @@ def fit_table(
     available_bytes: Mapping[str, int] | None = None,
     extras: Extras | None = None,
     device_table: Sequence[DeviceRow] = (),
+    own_ratios: Sequence[float] = (),
 ) -> FitTable:
     """Every quant of the model that is ``here`` (quant → file bytes), ``listed`` at its source, or can be made.
 
     The rows are for one context length: the one given, else the longest usual one at which a four-bit file fits
-    whole. ``facts`` may be of any one of the files.
+    whole. ``facts`` may be of any one of the files. ``own_ratios``: measured over estimated decode rates on this
+    machine.
     """
     budget = budget_of(machine, available_bytes)
     gpus = usable_gpus(machine, budget)
@@ -89,6 +92,7 @@ def fit_table(
         cpu=machine.cpu,
         extras=extras,
         device_table=tuple(device_table),
+        own_ratios=tuple(own_ratios),
     )
     sizings = _sizings(facts, here, listed or {})
     if context_length is None:
@@ -161,6 +165,8 @@ def _row(sizing: _Sizing, quant: str, here: bool, ground: _Ground) -> FitRow:
     speed = None
     if verdict is not Verdict.NO:
         speed = estimate_speed(facts, found.plan, gpus, ground.cpu, ground.device_table)
+    if speed is not None:
+        speed = corrected(speed, ground.own_ratios)
     quality = quality_of(quant)
     counted = _counted(found, facts, has_gpu=bool(gpus))
     return FitRow(

@@ -2,15 +2,16 @@
 
 Decoding reads every active weight once per token, so its time is bytes over bandwidth, plus a cost per layer, plus
 the cache that the context has filled; devices that share the layers work one after the other. Prefill is arithmetic.
-Own measurements replace these figures as soon as there are any (``service`` keeps them per device and build).
+Own measurements correct these figures as soon as there are any (``engines.measurements`` keeps them).
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from localllm.core.device_table import DeviceRow
 from localllm.core.facts import ModelFacts
@@ -73,6 +74,9 @@ _LAYER_TIME: Final[dict[str, float]] = {
 _EXPERT_LAYER_TIME: Final = 1.3
 """The same for other mixtures of experts: routing, gathering, weighting."""
 
+OWN_SPREAD: Final = 0.12
+"""What one machine's rates differ by from run to run (heat, other programs)."""
+
 _KV_EFFICIENCY: Final = 0.75
 """Attention reads the cache less evenly than weights are read."""
 
@@ -120,6 +124,25 @@ def estimate_from_paces(
         prefill_low=prefill * 0.5,
         prefill_high=prefill * 1.5,
         reason=_reason(placement, paces),
+    )
+
+
+def corrected(estimate: SpeedEstimate, ratios: Sequence[float]) -> SpeedEstimate:
+    """The estimate in the light of own measurements: ``ratios`` are measured over estimated decode rates here.
+
+    Their median moves the figure, and their spread makes the range, never narrower than a machine at work varies.
+    """
+    if not ratios:
+        return estimate
+    middle = statistics.median(ratios)
+    low = min(*ratios, middle * (1 - OWN_SPREAD))
+    high = max(*ratios, middle * (1 + OWN_SPREAD))
+    return structs.replace(
+        estimate,
+        decode=estimate.decode * middle,
+        decode_low=estimate.decode * low,
+        decode_high=estimate.decode * high,
+        reason=f"{estimate.reason} Corrected ×{middle:.2f} by {len(ratios)} own measurements.",
     )
 
 

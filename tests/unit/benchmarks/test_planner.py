@@ -72,6 +72,25 @@ def test_a_speed_truth(capsys: pytest.CaptureFixture[str]) -> None:
     assert "tensor parallelism" in reasons
 
 
+def test_rows_that_make_no_sense_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    memory = tmp_path / "memory.jsonl"
+    memory.write_text(
+        '{"model": "x", "devices": 7}\n'
+        "nonsense\n"
+        '{"model": "Llama-3.1-8B", "devices": [], "n_ctx": 1, "kv_type_k": "turbo9"}\n'
+    )
+    runs = run(memory, capsys)["runs"]
+    assert isinstance(runs, dict)
+    assert runs["rows"] == 3
+    assert runs["lacking"]["everything"]["count"] == 3
+    speed = tmp_path / "speed.csv"
+    speed.write_text(
+        "device,backend,model,quant,tg128,tg_test,depth,tier,note\nX,,Y,,fast,,,A,\nX,,Y,,5,,,A,\n"
+    )
+    found = run(speed, capsys)
+    assert figures(found)["speed_median_error_percent"]["value"] is None
+
+
 def test_rows_are_printed_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     planner.main([str(DATA / "speed_truth_sample.csv"), "--json", "--rows"])
     assert "RTX 5090 / Llama-2-7B" in capsys.readouterr().err

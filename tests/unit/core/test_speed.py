@@ -12,7 +12,13 @@ from localllm.core.launch import LaunchPlan
 from localllm.core.machine import Device, DeviceKind
 from localllm.core.pace import generation_of, pace_of, pace_of_row
 from localllm.core.placement import CPU, Placement
-from localllm.core.speed import SpeedEstimate, active_parameters, estimate_from_paces, estimate_speed
+from localllm.core.speed import (
+    SpeedEstimate,
+    active_parameters,
+    corrected,
+    estimate_from_paces,
+    estimate_speed,
+)
 from localllm.hardware.devices import load_device_table
 from tests.support.known_facts import facts_of
 from tests.unit.core.test_plan import machine
@@ -116,6 +122,18 @@ def test_own_bandwidth_counts_before_the_table() -> None:
     assert slow is not None
     assert fast is not None
     assert slow.bytes_per_s == pytest.approx(fast.bytes_per_s / 2)
+
+
+def test_own_measurements_move_the_figure_and_make_the_range() -> None:
+    plain = on_gpu("RTX 4090", "Llama-3.1-8B", "Q4_K_M")
+    assert corrected(plain, ()) is plain
+    one = corrected(plain, (0.8,))
+    assert one.decode == pytest.approx(plain.decode * 0.8)
+    assert one.decode_low == pytest.approx(plain.decode * 0.8 * 0.88)
+    assert "×0.80 by 1 own" in one.reason
+    several = corrected(plain, (0.5, 0.8, 1.2))
+    assert several.decode_low == pytest.approx(plain.decode * 0.5)
+    assert several.decode_high == pytest.approx(plain.decode * 1.2)
 
 
 @pytest.mark.parametrize(
