@@ -6,10 +6,11 @@ counter and reads the clock; records, metrics and log lines are written once, wh
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from typing import Protocol, cast
 
 from msgspec import Struct, field
@@ -105,8 +106,7 @@ class Pipeline:
         Raises:
             LocalLLMError: before the first event, or in the middle of the stream when the engine fails.
         """
-        account = _Account(call, self.activity)
-        try:
+        with self._accounted(call) as account:
             async with self.models.lease(
                 call.model, tier=call.request.tier, on_waiting=account.waiting
             ) as lease:
@@ -117,18 +117,6 @@ class Pipeline:
                     async for event in events:
                         account.event(event)
                         yield event
-            account.succeeded()
-        except GeneratorExit:
-            account.failed(Cancelled("The client went away."))
-            raise
-        except LocalLLMError as error:
-            account.failed(error)
-            raise
-        except BaseException:
-            account.failed(Cancelled("The request was cancelled."))
-            raise
-        finally:
-            self._finish(account)
 
     async def embed(self, call: EmbedCall) -> EmbeddingResult:
         """Embed the call's inputs.
@@ -137,24 +125,13 @@ class Pipeline:
             Unsupported: the model gives no embeddings.
             ContextLengthExceeded: an input is longer than the model's context.
         """
-        account = _Account(call, self.activity)
-        try:
+        with self._accounted(call) as account:
             async with self.models.lease(call.model, embedding=True, on_waiting=account.waiting) as lease:
                 account.admitted(lease)
                 _require(lease, Capability.EMBEDDING, "model")
-                account.running.phase = RequestPhase.PREFILL
                 result = await lease.instance.embed(call.inputs)
                 account.prompt_tokens = result.prompt_tokens
-            account.succeeded()
             return result
-        except LocalLLMError as error:
-            account.failed(error)
-            raise
-        except BaseException:
-            account.failed(Cancelled("The request was cancelled."))
-            raise
-        finally:
-            self._finish(account)
 
     async def count_tokens(self, model: str, prompt: Prompt) -> int:
         """Tokens this prompt would take, template and special tokens included."""
@@ -178,6 +155,24 @@ class Pipeline:
         if ceiling is None or (request.max_tokens is not None and request.max_tokens <= ceiling):
             return request
         return replace(request, max_tokens=ceiling)
+
+    @contextmanager
+    def _accounted(self, call: Call | EmbedCall) -> Iterator[_Account]:
+        """Account for one request, however it ends."""
+        account = _Account(call, self.activity)
+        try:
+            yield account
+        except LocalLLMError as error:
+            account.error = error
+            raise
+        except (GeneratorExit, asyncio.CancelledError):
+            account.error = Cancelled("The client went away.")
+            raise
+        except Exception:
+            account.error = LocalLLMError("Something went wrong inside localllm.")
+            raise
+        finally:
+            self._finish(account)
 
     def _status(self, error: LocalLLMError | None) -> int:
         """200, the error's HTTP status, or 499 for a client that left (as nginx counts it)."""
@@ -265,12 +260,6 @@ class _Account:
             running.completion_tokens = event.completion_tokens
         elif isinstance(event, Finished):
             self.finish_reason = event.reason.value
-
-    def succeeded(self) -> None:
-        self.error = None
-
-    def failed(self, error: LocalLLMError) -> None:
-        self.error = error
 
     def record(self, status: int) -> RequestRecord:
         """The request as it is kept."""

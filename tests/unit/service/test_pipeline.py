@@ -9,10 +9,11 @@ from contextlib import aclosing
 import pytest
 
 from localllm.core.control import RequestPhase, RequestRecord
-from localllm.core.errors import EngineCrashed, LocalLLMError, ModelNotFound, Unsupported
+from localllm.core.errors import EngineCrashed, ModelNotFound, Unsupported
 from localllm.core.generation import (
     Finished,
     FinishReason,
+    GenerationRequest,
     JsonObject,
     Sampling,
     TextDelta,
@@ -22,7 +23,7 @@ from localllm.core.generation import (
 )
 from localllm.engines.base import Capability
 from localllm.service.pipeline import CLIENT_LEFT, EmbedCall, Pipeline
-from tests.support.script import Crash, Flood, Prefill, Reasoning, Start, Text, Wait
+from tests.support.script import Crash, Flood, Prefill, Reasoning, Start, Step, Text, Wait
 from tests.support.stored_models import stored_model
 from tests.support.until import until
 from tests.unit.service.conftest import Parts
@@ -191,11 +192,12 @@ async def test_tokens_go_there_and_back(parts: Parts) -> None:
     assert await parts.pipeline.count_tokens("a", TextPrompt("one two")) == len(tokens)
 
 
-async def test_an_error_nobody_foresaw_still_ends_the_account(parts: Parts, notes: Notes) -> None:
-    class Broken(LocalLLMError):
-        code = "broken_for_this_test"
+async def test_an_error_nobody_foresaw_is_ours_and_still_ends_the_account(parts: Parts, notes: Notes) -> None:
+    def broken(request: GenerationRequest) -> list[Step]:
+        raise ZeroDivisionError
 
-    parts.engine.load_failures.append(Broken("no"))
-    with pytest.raises(Broken):
-        await parts.ask("hi")
-    assert not parts.activity.open and notes.last.error_code == "broken_for_this_test"
+    parts.engine.when("broken", script=broken)
+    with pytest.raises(ZeroDivisionError):
+        await parts.ask("broken")
+    assert not parts.activity.open
+    assert (notes.last.status, notes.last.error_code) == (418, "internal_error")
