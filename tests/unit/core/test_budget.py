@@ -5,7 +5,7 @@ from __future__ import annotations
 from localllm.core.budget import budget_of, usable_gpus
 from localllm.core.memory import DeviceEstimate, MemoryEstimate
 from localllm.core.units import GIB, MIB
-from tests.unit.core.test_plan import machine
+from tests.support.plain_machine import machine
 
 
 def estimate(cpu: int, gpu: int) -> MemoryEstimate:

@@ -9,7 +9,7 @@ from localllm.core.learn import Corrections, Ground, Observation, corrections_fr
 from localllm.core.memory import DeviceEstimate, MemoryEstimate
 from localllm.core.plan import Wish, plan_load
 from tests.support.known_facts import facts_of
-from tests.unit.core.test_plan import machine
+from tests.support.plain_machine import machine
 
 ESTIMATE = MemoryEstimate(
     (

@@ -9,7 +9,7 @@ import pytest
 from localllm.core.control import FitRow, FitTable, Verdict
 from localllm.core.recommend import OFFERED, fit_table
 from tests.support.known_facts import facts_of
-from tests.unit.core.test_plan import machine
+from tests.support.plain_machine import machine
 
 
 def table(

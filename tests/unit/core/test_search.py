@@ -10,7 +10,7 @@ from localllm.core.launch import LaunchPlan
 from localllm.core.memory import Estimator
 from localllm.core.search import CONTEXT_STEP, Search, with_context
 from tests.support.known_facts import facts_of
-from tests.unit.core.test_plan import machine
+from tests.support.plain_machine import machine
 
 BASE = LaunchPlan(model_path="", context_length=4096, gpu_layers=33)
 

@@ -21,7 +21,7 @@ from localllm.core.speed import (
 )
 from localllm.hardware.devices import load_device_table
 from tests.support.known_facts import facts_of
-from tests.unit.core.test_plan import machine
+from tests.support.plain_machine import machine
 
 _TABLE = load_device_table()
 
