@@ -11,7 +11,6 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import httpx
 import msgspec
 import psutil
 
@@ -135,12 +134,12 @@ class _Start:
 
     async def run(self, engine: str, token_timeout_s: float) -> LlamaServerInstance:
         child = await self._spawn()
-        connection: Connection | None = None
         try:
             ready = await self._ready(child)
             self._collecting = False
             connection = Connection(ready.address, self._key)
-            props = await connection.get("/props", Props, timeout_s=_PROPS_S)
+            async with asyncio.timeout(_PROPS_S):
+                props = await connection.get("/props", Props)
             return LlamaServerInstance(
                 child=child,
                 connection=connection,
@@ -152,9 +151,7 @@ class _Start:
             )
         except BaseException as error:
             child.kill()
-            if connection is not None:
-                await connection.close()
-            if isinstance(error, httpx.HTTPError | EngineError) and not isinstance(error, LoadFailed):
+            if isinstance(error, OSError | EngineError) and not isinstance(error, LoadFailed):
                 raise LoadFailed(f"llama-server loaded the model but does not answer: {error}") from error
             raise
 
@@ -219,12 +216,11 @@ class _Start:
         await asyncio.wait({child.exited}, timeout=_PROGRESS_EVERY_S)
         if self._address is None or child.exited.done():
             return None
-        async with httpx.AsyncClient(trust_env=False, timeout=_PROGRESS_EVERY_S) as http:
-            try:
-                response = await http.get(f"{self._address}/health")
-            except httpx.TransportError:
-                return None
-        return HostReady(self._address, "") if response.status_code == httpx.codes.OK else None
+        try:
+            await Connection(self._address, self._key).get("/health", object)
+        except (OSError, EngineError):
+            return None
+        return HostReady(self._address, "")
 
     def _watch(self, child: Child, resident: int) -> int:
         """Report progress by how much of the file is in memory; nothing new for too long ends the child."""

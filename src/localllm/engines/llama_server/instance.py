@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
-import httpx
 import psutil
 
 from localllm.core.errors import (
@@ -153,7 +152,7 @@ class LlamaServerInstance(Instance):
                     stream = await stack.enter_async_context(self._connection.stream(path, body))
             except TimeoutError as error:
                 raise self._stalled() from error
-            except httpx.TransportError as error:
+            except OSError as error:
                 raise await self._broken() from error
             yield self._watched(stream, answer)
 
@@ -166,7 +165,7 @@ class LlamaServerInstance(Instance):
                 return
             except TimeoutError as error:
                 raise self._stalled() from error
-            except httpx.TransportError as error:
+            except OSError as error:
                 raise await self._broken() from error
             yield data
 
@@ -246,7 +245,7 @@ class LlamaServerInstance(Instance):
         self._require_alive()
         try:
             yield self._connection
-        except httpx.TransportError as error:
+        except OSError as error:
             raise await self._broken() from error
 
     async def count_tokens(self, prompt: Prompt) -> int:
@@ -314,15 +313,14 @@ class LlamaServerInstance(Instance):
         path = "/health" if self._slots.running else "/slots"
         try:
             async with asyncio.timeout(_PING_S):
-                await self._connection.get(path, object, timeout_s=_PING_S)
-        except (TimeoutError, httpx.TimeoutException) as error:
+                await self._connection.get(path, object)
+        except TimeoutError as error:
             raise EngineStalled(f"The engine did not answer for {_PING_S:.0f} s.") from error
-        except httpx.TransportError as error:
+        except OSError as error:
             raise await self._broken() from error
 
     async def unload(self) -> None:
         await self._child.stop(_UNLOAD_GRACE_S)
-        await self._connection.close()
 
 
 def _resident_bytes(pid: int) -> int | None:
