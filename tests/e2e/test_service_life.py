@@ -10,6 +10,7 @@ import sqlite3
 import stat
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import httpx
@@ -213,6 +214,15 @@ def test_status_and_stop(service: ServiceProcess) -> None:
     assert service.process is not None and service.process.wait(timeout=10) == 0
     assert run_verb("status").returncode == 5
     assert run_verb("stop").returncode == 5
+
+
+def test_started_by_several_at_once_all_get_the_same_service(paths: Paths) -> None:
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            started = list(pool.map(lambda _: verb_json("start"), range(4)))
+        assert len({status["identity"]["nonce"] for status in started}) == 1
+    finally:
+        run_verb("stop", "--drain", "0")
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="needs SIGSTOP")
