@@ -47,7 +47,7 @@ def find_launcher(configured: str | None) -> Launcher | None:
     A configured binary that does not exist is None as well: falling back to another engine would hide the mistake.
     """
     if configured is not None:
-        found = shutil.which(Path(configured).expanduser())
+        found = shutil.which(str(Path(configured).expanduser()))
         return Launcher(found) if found is not None else None
     if importlib.util.find_spec("xllamacpp") is not None:
         return Launcher(None)
