@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any, Protocol
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from localllm.api.errors import BodyTooLarge, RequestTimeout, UnsupportedMediaType
 from localllm.core.errors import BadRequest
@@ -178,6 +178,3 @@ async def _collect(chunks: AsyncIterator[bytes], limit_bytes: int) -> bytearray:
         if len(body) > limit_bytes:
             raise BodyTooLarge(limit_bytes)
     return body
-
-
-__all__ = ["ClientDisconnect", "parse_json_object", "read_json"]
