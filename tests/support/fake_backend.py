@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -141,6 +141,27 @@ class FakeBackend:
     async def import_model(self, request: control.ImportRequest) -> control.Task:
         self._note("import_model", request)
         return control.Task(id="task-1", kind="import", title=request.path, phase=control.TaskPhase.RUNNING)
+
+    async def search(self, query: str) -> control.SearchResults:
+        self._note("search", query)
+        hits = tuple(h for h in sample.HITS if query.lower() in h.title.lower())
+        return control.SearchResults(hits=hits, problems=() if hits else ("Hugging Face cannot be reached.",))
+
+    async def preview(self, request: control.PullRequest) -> control.PullPreview:
+        self._note("preview", request)
+        return sample.PREVIEW
+
+    async def pull(self, request: control.PullRequest) -> control.Task:
+        self._note("pull", request)
+        return control.Task(
+            id="task-2", kind="pull", title=request.reference, phase=control.TaskPhase.WAITING
+        )
+
+    async def steer_download(
+        self, task_id: str, action: Literal["pause", "resume", "cancel"]
+    ) -> control.Task:
+        self._note("steer_download", (task_id, action))
+        return control.Task(id=task_id, kind="pull", title="x", phase=control.TaskPhase.PAUSED)
 
     async def fit(
         self,

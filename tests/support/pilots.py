@@ -19,6 +19,8 @@ _SHORT = frozenset(
         "records",
         "doctor",
         "export",
+        "search",
+        "steer",
     }
 )
 _ROUND_SECONDS = 0.01

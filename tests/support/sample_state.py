@@ -25,8 +25,10 @@ from localllm.core.control import (
     InstanceState,
     Live,
     ModelSummary,
+    PullPreview,
     RequestPhase,
     RequestRecord,
+    SearchHit,
     Series,
     State,
     Verdict,
@@ -324,6 +326,56 @@ def fit_table(model: str, context_length: int | None, kv_type: str | None) -> Fi
         rows=tuple(rows),
         recommendation="Q4_K_M is the best that fits whole on the RTX 4060 with this context.",
     )
+
+
+HITS = (
+    SearchHit(
+        reference="hf.co/Qwen/Qwen3-8B-GGUF",
+        title="Qwen3 8B",
+        source="Hugging Face",
+        downloads=1_240_000,
+        parameters=8_190_735_360,
+        licence="apache-2.0",
+        purposes=("chat", "tools"),
+        why="Fits whole in Q4_K_M, the best of its size here.",
+    ),
+    SearchHit(
+        reference="hf.co/google/gemma-3-4b-it-qat-q4_0-gguf",
+        title="Gemma 3 4B",
+        source="Hugging Face",
+        downloads=310_000,
+        gated=True,
+        parameters=3_880_263_168,
+        licence="gemma",
+        purposes=("chat", "vision"),
+    ),
+    SearchHit(
+        reference="ollama.com/library/smollm2:135m",
+        title="SmolLM2 135M",
+        source="Ollama",
+        parameters=134_515_008,
+        purposes=("chat",),
+    ),
+)
+
+PREVIEW = PullPreview(
+    reference="hf.co/Qwen/Qwen3-8B-GGUF",
+    name="qwen3-8b:Q4_K_M",
+    origin="hf.co/Qwen/Qwen3-8B-GGUF",
+    quant="Q4_K_M",
+    quant_reason="The best that fits whole on the RTX 4060.",
+    files=("Qwen3-8B-Q4_K_M.gguf",),
+    size_bytes=5_027_783_488,
+    missing_bytes=5_027_783_488,
+    free_bytes=80 * GIB,
+    reserve_bytes=2 * GIB,
+    architecture="qwen3",
+    parameters=8_190_735_360,
+    trained_context_length=40_960,
+    licence="apache-2.0",
+    capabilities=("chat", "tools", "reasoning"),
+    fit=fit_table("qwen3-8b", 8192, "f16"),
+)
 
 
 def history(seconds: float) -> History:

@@ -4,9 +4,10 @@ import msgspec
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
-from localllm.core.control import ImportRequest, LoadRequest, Task, TaskPhase, UnloadRequest
+from localllm.core.control import ImportRequest, LoadRequest, PullRequest, Task, TaskPhase, UnloadRequest
 from localllm.core.errors import DoesNotFit
 from localllm.tui.screens.dialogs import Details, Prompt
+from localllm.tui.screens.find_model import PullChoice
 from localllm.tui.screens.models import context_steps
 from localllm.tui.widgets.choice import Segmented, Slider
 from localllm.tui.widgets.line import Line
@@ -146,3 +147,50 @@ async def test_nothing_here_says_how_to_begin(shown: Shown) -> None:
     async with shown("models", service=FakeBackend(empty, chats=())) as pilot:
         note = pilot.app.screen.query_one("#here .table--empty")
         assert note.display
+
+
+# ---------------------------------------------------------------- getting a model
+
+
+async def test_a_model_is_searched_looked_at_and_pulled(shown: Shown, backend: FakeBackend) -> None:
+    async with shown("models", (120, 40)) as pilot:
+        await press(pilot, "g")
+        assert backend.asked("search") == [""]
+        await press(pilot, *"qwen")
+        assert backend.asked("search") == ["", "qwen"]
+        await press(pilot, "enter", "enter")
+        assert backend.asked("preview") == [PullRequest(reference="hf.co/Qwen/Qwen3-8B-GGUF")]
+        assert isinstance(pilot.app.screen, PullChoice)
+        assert backend.asked("pull") == []
+        await press(pilot, "down", "enter")
+        assert backend.asked("pull") == [PullRequest(reference="hf.co/Qwen/Qwen3-8B-GGUF", quant="IQ4_XS")]
+
+
+async def test_a_reference_can_be_typed(shown: Shown, backend: FakeBackend) -> None:
+    async with shown("models") as pilot:
+        await press(pilot, "g")
+        pilot.app.screen.query_one(Input).value = "hf.co/me/mine"
+        await press(pilot)
+        assert "cannot be reached" in str(pilot.app.screen.query_one("#note", Static).visual)
+        await press(pilot, "enter")
+        assert backend.asked("preview") == [PullRequest(reference="hf.co/me/mine")]
+
+
+async def test_leaving_any_step_fetches_nothing(shown: Shown, backend: FakeBackend) -> None:
+    async with shown("models") as pilot:
+        await press(pilot, "g", "escape")
+        await press(pilot, "g")
+        await press(pilot, "enter", "enter", "escape")
+        assert backend.asked("pull") == []
+
+
+async def test_a_download_is_paused_resumed_and_given_up(shown: Shown, backend: FakeBackend) -> None:
+    task = Task(id="t7", kind="pull", title="qwen3-8b", phase=TaskPhase.RUNNING, done=1 << 30, total=4 << 30)
+    async with shown("models") as pilot:
+        backend.change(tasks=(task,))
+        await press(pilot, "p")
+        backend.change(tasks=(msgspec.structs.replace(task, phase=TaskPhase.PAUSED),))
+        await settle(pilot)
+        assert "paused" in str(pilot.app.screen.query_one("#tasks", Static).visual)
+        await press(pilot, "p", "X", "y")
+        assert backend.asked("steer_download") == [("t7", "pause"), ("t7", "resume"), ("t7", "cancel")]

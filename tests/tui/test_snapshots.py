@@ -65,3 +65,9 @@ async def test_help(shown: Shown, pictures: SnapshotAssertion) -> None:
     async with shown() as pilot:
         await press(pilot, "escape", "question_mark")
         assert pilot.app.export_screenshot(simplify=True) == pictures
+
+
+async def test_getting_a_model(shown: Shown, pictures: SnapshotAssertion) -> None:
+    async with shown("models") as pilot:
+        await press(pilot, "g", "enter", "enter")
+        assert pilot.app.export_screenshot(simplify=True) == pictures

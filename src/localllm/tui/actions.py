@@ -28,7 +28,8 @@ class Action:
     """``name`` is the Textual action; ``keys`` by Textual's names; ``label`` one or two words for the key bar.
 
     ``bar``: rank in the key bar, smallest first, None = not shown there. ``typing``: works (and is shown) while text
-    is typed, so its first key must be no printable one. ``palette``: offered as a command.
+    is typed, so its first key must be no printable one. ``palette``: offered as a command. ``pair``: both keys as the
+    key bar writes them, where one label speaks for two opposite actions.
     """
 
     name: str
@@ -39,10 +40,11 @@ class Action:
     bar: int | None = None
     typing: bool = False
     palette: bool = True
+    pair: str | None = None
 
     @property
     def shown_key(self) -> str:
-        return shown_key(self.keys[0])
+        return self.pair or shown_key(self.keys[0])
 
 
 _ALL, _CHAT, _MODELS = Scope.EVERYWHERE, Scope.CHAT, Scope.MODELS
@@ -137,17 +139,25 @@ ACTIONS: tuple[Action, ...] = (
     Action("toggle_list", ("l",), "list", "Show or hide the list of chats", _CHAT),
     # ------------------------------------------------------------ models
     Action("load", ("enter",), "load", "Load the model as the sliders say", _MODELS, bar=1),
-    Action("unload", ("u",), "unload", "Unload the model", _MODELS, bar=2),
+    Action("unload", ("u",), "unload", "Unload the model", _MODELS, bar=3),
+    Action("context(-1)", ("left_square_bracket",), "less", "A shorter context", _MODELS, palette=False),
     Action(
-        "context(-1)", ("left_square_bracket",), "less", "A shorter context", _MODELS, bar=3, palette=False
-    ),
-    Action(
-        "context(1)", ("right_square_bracket",), "more", "A longer context", _MODELS, bar=4, palette=False
+        "context(1)",
+        ("right_square_bracket",),
+        "context",
+        "A longer context",
+        _MODELS,
+        bar=4,
+        palette=False,
+        pair="[ ]",
     ),
     Action("kv_type", ("t",), "KV type", "The next type of the KV cache", _MODELS, bar=5, palette=False),
-    Action("details", ("d",), "details", "All that is known of the model", _MODELS, bar=6),
+    Action("get_model", ("g",), "get", "Search for a model and pull it", _MODELS, bar=2),
+    Action("import_model", ("a",), "add file", "Import a GGUF file by its path", _MODELS, bar=6),
+    Action("pause_download", ("p",), "pause", "Pause the download that runs, or go on with it", _MODELS),
+    Action("cancel_download", ("X",), "cancel", "Give the download up, after asking", _MODELS),
+    Action("details", ("d",), "details", "All that is known of the model", _MODELS, bar=7),
     Action("toggle_fit", ("f",), "fit", "Change between list and fit where there is room for one", _MODELS),
-    Action("import_model", ("a",), "add file", "Import a GGUF file by its path", _MODELS, bar=7),
     Action("delete_model", ("D",), "delete", "Delete the model's file, after asking", _MODELS),
     # ------------------------------------------------------------ monitor
     Action("window", ("w",), "5 min/1 h", "Plots over five minutes or an hour", _MONITOR, bar=1),
@@ -167,11 +177,12 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "snippet(1)",
         ("right_square_bracket", "right"),
-        "next",
+        "snippet",
         "The next snippet",
         _SERVER,
         bar=3,
         palette=False,
+        pair="[ ]",
     ),
     Action("details", ("enter", "d"), "details", "All figures of the chosen request", _SERVER, bar=4),
     Action("only_errors", ("e",), "errors", "Show failed requests only, or all", _SERVER, bar=5),
@@ -181,11 +192,12 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "page(1)",
         ("right_square_bracket", "right"),
-        "next page",
+        "page",
         "Settings, doctor, themes",
         _SETTINGS,
         bar=3,
         palette=False,
+        pair="[ ]",
     ),
     Action(
         "page(-1)",

@@ -7,7 +7,7 @@ Every method raises `LocalLLMError` when the service refuses or cannot be reache
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Protocol
+from typing import Literal, Protocol
 
 from localllm.core.control import (
     ChatDetail,
@@ -22,10 +22,13 @@ from localllm.core.control import (
     InstanceState,
     LoadRequest,
     ModelDetail,
+    PullPreview,
+    PullRequest,
     RegenerateRequest,
     Removed,
     ReplyEvent,
     RequestList,
+    SearchResults,
     SendRequest,
     Sent,
     ShutdownRequest,
@@ -52,6 +55,14 @@ class Backend(Protocol):
     async def remove_model(self, name: str, *, force: bool = False) -> Removed: ...
 
     async def import_model(self, request: ImportRequest) -> Task: ...
+
+    async def search(self, query: str) -> SearchResults: ...
+
+    async def preview(self, request: PullRequest) -> PullPreview: ...
+
+    async def pull(self, request: PullRequest) -> Task: ...
+
+    async def steer_download(self, task_id: str, action: Literal["pause", "resume", "cancel"]) -> Task: ...
 
     async def fit(
         self,

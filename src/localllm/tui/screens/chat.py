@@ -393,9 +393,11 @@ def _welcome(address: str | None, model: str | None, *, here: bool) -> Content:
             ("2", "bold $accent"),
             (" Models, then ", "$quiet"),
             ("a", "bold $accent"),
-            (" adds a GGUF file. In a shell: ", "$quiet"),
+            (" adds a GGUF file, ", "$quiet"),
+            ("g", "bold $accent"),
+            (" gets one.\nIn a shell: ", "$quiet"),
             "localllm demo",
-            ("\nbrings a small model to try.", "$quiet"),
+            (" brings a small one to try.", "$quiet"),
         )
     lines = [
         text(("Ask ", "bold"), (model or "anything", "bold $accent")),

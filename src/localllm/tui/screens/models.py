@@ -6,7 +6,7 @@ Context and KV type are sliders; each move asks the planner anew, and Enter load
 from __future__ import annotations
 
 import asyncio
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from textual import work
 from textual.app import ComposeResult
@@ -20,6 +20,8 @@ from localllm.core.control import (
     LoadRequest,
     ModelDetail,
     ModelSummary,
+    PullRequest,
+    Task,
     TaskPhase,
     UnloadRequest,
 )
@@ -72,7 +74,7 @@ class ModelsScreen(FrameScreen):
             with Vertical(id="models", classes="pane") as pane:
                 pane.border_title = Content("Models")
                 yield SearchBar("filter by name")
-                yield Table(MODEL_COLUMNS, id="here", empty="No model yet: a imports a GGUF file.")
+                yield Table(MODEL_COLUMNS, id="here", empty="No model yet: g gets one.")
                 yield Static(id="tasks", markup=False)
             with Vertical(id="fit", classes="pane") as pane:
                 pane.border_title = Content("Fit")
@@ -106,7 +108,7 @@ class ModelsScreen(FrameScreen):
 
     def _tasks(self) -> None:
         tasks = self.state.service.tasks if self.state.service else ()
-        shown = [t for t in tasks if t.phase in (TaskPhase.RUNNING, TaskPhase.WAITING, TaskPhase.FAILED)]
+        shown = [t for t in tasks if t.phase not in (TaskPhase.DONE, TaskPhase.CANCELLED)]
         area = self.query_one("#tasks", Static)
         area.display = bool(shown)
         if shown:
@@ -228,6 +230,43 @@ class ModelsScreen(FrameScreen):
         detail = await self.session.ask(lambda service: service.model(chosen))
         if detail is not None:
             await self.app.push_screen_wait(Details(detail.summary.name, detail_rows(detail)))
+
+    @work(exclusive=True, group="dialog", exit_on_error=False)
+    async def action_get_model(self) -> None:
+        """Search, look, choose a quant, pull: each step can be left, and nothing is fetched before the last."""
+        from localllm.tui.screens.find_model import FindModel, PullChoice
+
+        reference = await self.app.push_screen_wait(FindModel(self.session))
+        if not reference:
+            return
+        self.notify(f"Looking at {reference}…", markup=False, timeout=3)
+        preview = await self.session.ask(lambda service: service.preview(PullRequest(reference=reference)))
+        request = await self.app.push_screen_wait(PullChoice(preview)) if preview is not None else None
+        if request is not None:
+            await self.session.ask(lambda service: service.pull(request))
+
+    def _download(self) -> Task | None:
+        """The download that keys speak of: one that runs, else one that waits or pauses."""
+        tasks = self.state.service.tasks if self.state.service else ()
+        alive = (TaskPhase.RUNNING, TaskPhase.WAITING, TaskPhase.PAUSED)
+        pulls = [t for t in tasks if t.kind == "pull" and t.phase in alive]
+        return min(pulls, key=lambda t: alive.index(t.phase), default=None)
+
+    @work(exclusive=True, group="steer", exit_on_error=False)
+    async def action_pause_download(self) -> None:
+        task = self._download()
+        if task is not None:
+            action: Literal["pause", "resume"] = "resume" if task.phase is TaskPhase.PAUSED else "pause"
+            await self.session.ask(lambda service: service.steer_download(task.id, action))
+
+    @work(exclusive=True, group="dialog", exit_on_error=False)
+    async def action_cancel_download(self) -> None:
+        task = self._download()
+        if task is None:
+            return
+        consequence = f"{format_bytes(task.done)} that are here already go too."
+        if await self.app.push_screen_wait(Confirm(f"Give up {task.title}?", consequence, "give it up")):
+            await self.session.ask(lambda service: service.steer_download(task.id, "cancel"))
 
     @work(exclusive=True, group="dialog", exit_on_error=False)
     async def action_import_model(self) -> None:

@@ -16,9 +16,9 @@ from localllm.core.control import (
     TaskPhase,
     Verdict,
 )
-from localllm.core.units import format_bytes, format_count, format_duration
+from localllm.core.units import format_bytes, format_count
 from localllm.tui import figures, plots
-from localllm.tui.widgets.line import text
+from localllm.tui.widgets.line import clipped, text
 from localllm.tui.widgets.table import Column, Meter, Row
 
 MODEL_COLUMNS = (
@@ -168,16 +168,21 @@ def row_words(row: FitRow) -> Content:
 
 
 def task_line(task: Task, width: int) -> Content:
-    """A running, waiting or failed task: what, a bar, how far, how fast, how long yet."""
+    """A task that is not over, in two rows: what, then a bar, how far, how fast, how long yet."""
+    title = text((f"{task.kind} ", "$quiet"), clipped(task.title, max(8, width - len(task.kind) - 1)))
     if task.phase is TaskPhase.FAILED:
-        return text(("✗ ", "$error"), task.title, (f"  {task.error or 'failed'}", "$error"))
+        return title + text((f"\n✗ {task.error or 'failed'}", "$error"))
     share = figures.share(task.done, task.total)
-    full, empty = plots.bar(share or 0.0, max(4, min(12, width - 24)))
-    parts = text((f"{task.kind} ", "$quiet"), task.title, " ", (full, "$accent"), (empty, "$line"))
+    full, empty = plots.bar(share or 0.0, max(4, min(12, width - 20)))
+    parts = title + text("\n", (full, "$accent"), (empty, "$line"))
     if share is not None:
         parts = parts + text(f" {share * 100:.0f} %")
+    if task.phase is not TaskPhase.RUNNING:
+        return parts + text((f" {task.phase.value}", "$warning"))
     if task.rate_bytes_per_second:
-        parts = parts + text((f"  {figures.size(int(task.rate_bytes_per_second))}/s", "$quiet"))
+        parts = parts + text((f" {figures.size(int(task.rate_bytes_per_second))}/s", "$quiet"))
     if task.eta_seconds is not None:
-        parts = parts + text((f"  {format_duration(task.eta_seconds)} left", "$quiet"))
+        parts = parts + text((f" {figures.lasting(task.eta_seconds)}", "$quiet"))
+    elif task.stage:
+        parts = parts + text((f" {task.stage}", "$quiet"))
     return parts
