@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 0.05
 _AFTER_DRAIN_S = 20.0
+_CLOCK_SLACK_S = 1.5
 
 drain_option = click.option(
     "--drain",
@@ -216,10 +217,19 @@ async def _wait_until_gone(paths: Paths, pid: int, deadline_s: float) -> None:
 
 def _silent_pid(paths: Paths) -> int | None:
     """The process that holds the service's lock, for when it does not answer; None when nobody holds it."""
+    import psutil
+
     from localllm.settings.identity import read_identity
 
     noted = read_identity(paths)
-    return noted.pid if noted is not None and _lock_is_held(paths) else None
+    if noted is None or not _lock_is_held(paths):
+        return None
+    try:
+        created = psutil.Process(noted.pid).create_time()
+    except psutil.Error:
+        return None
+    # a process that is younger than the note only has the number of the one that wrote it
+    return noted.pid if created <= noted.started_at + _CLOCK_SLACK_S else None
 
 
 def _lock_is_held(paths: Paths) -> bool:
