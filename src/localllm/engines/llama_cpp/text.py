@@ -37,8 +37,8 @@ class StopMatcher:
         buffer = self._held + text
         found = [(at, stop) for stop in self._stops if (at := buffer.find(stop)) >= 0]
         if found:
-            # the earliest start wins; of two that start together, the longer one
-            at, self.matched = min(found, key=lambda match: (match[0], -len(match[1])))
+            # the one that is complete first wins, however the text is cut; of two that end together, the longer
+            at, self.matched = min(found, key=lambda match: (match[0] + len(match[1]), match[0]))
             self._held = ""
             return buffer[:at]
         keep = self._overlap(buffer)
