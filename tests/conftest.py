@@ -12,11 +12,18 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import platformdirs
 import pytest
 
 from localllm.hub.demo import demo_available, demo_model_path
 from localllm.settings.paths import Paths, resolve_paths
+
+# On a shared machine an example may take long for no reason of its own. CI tries the same examples every time, so that a
+# red run means the change; people at their desks explore.
+hypothesis.settings.register_profile("here", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 _SHARED_CACHE = platformdirs.user_cache_path("localllm-tests")
 
