@@ -27,7 +27,8 @@ DEMO_STOP = ("\nUser:", "\nAssistant:", "\n\n\n", "<end_of_turn>", "<start_of_tu
 DEMO_SAMPLING = Sampling(temperature=0.3, top_p=0.9, repeat_penalty=1.1)
 
 # A base model continues text. A transcript with a few good answers at its head makes the likeliest continuation another
-# good answer; Gemma's own turn markers, which this model was never tuned on, make it repeat itself.
+# good answer; Gemma's own turn markers, which this model was never tuned on, make it repeat itself. One
+# example of each kind of turn (a greeting, a fact, a request, an explanation) keeps it from parroting a single one.
 DEMO_TEMPLATE = """\
 {%- if messages[0].role == 'system' -%}
 {{ messages[0].content | trim }}
@@ -40,6 +41,10 @@ Assistant: Hello! I am a small language model that runs on your own computer. Wh
 
 User: What is the capital of France?
 Assistant: The capital of France is Paris.
+
+User: Tell me about the Moon.
+Assistant: The Moon is the only natural satellite of the Earth. It goes round the Earth once in about 27 days, always \
+shows us the same side, and its gravity causes the tides of the sea.
 
 User: Why do leaves change colour in autumn?
 Assistant: In autumn the days become shorter and trees stop making chlorophyll, the green pigment in their leaves. \
