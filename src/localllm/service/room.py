@@ -56,6 +56,8 @@ class Room:
                 moved = self._moved
                 try:
                     planned = await self._plan(resident, request)
+                except _NotYet:
+                    pass
                 except DoesNotFit:
                     if not self._something_moves(resident):
                         raise
@@ -111,9 +113,17 @@ class Room:
         return await self._planning.plan(resident.model, request, available, embedding=resident.embedding)
 
     async def _make_count_fit(self, resident: Resident, others: list[Resident]) -> None:
-        """Unload what is over ``max_loaded``, idle ones first; those taken leave ``others``."""
-        serving = sum(r.slot.serving for r in self._residents() if r is not resident)
-        for victim in sorted(others, key=lambda r: (r.in_use, r.last_used))[: serving + 1 - self.max_loaded]:
+        """Unload what is over ``max_loaded``, idle ones first; those taken leave ``others``.
+
+        Raises:
+            _NotYet: one that is loading has to go, and cannot before it is loaded.
+        """
+        rest = [r for r in self._residents() if r is not resident]
+        loading = sum(self._takes_memory_soon(r) for r in rest)
+        too_many = sum(r.slot.serving for r in rest) + loading + 1 - self.max_loaded
+        if too_many > len(others) and loading:
+            raise _NotYet
+        for victim in sorted(others, key=lambda r: (r.in_use, r.last_used))[: max(0, too_many)]:
             await self._evict(victim, resident)
             others.remove(victim)
 
@@ -122,11 +132,18 @@ class Room:
         if victim.slot.serving:
             await victim.unload(drain_s=None)
 
+    def _takes_memory_soon(self, resident: Resident) -> bool:
+        """Whether it is loading, with its memory promised already."""
+        return resident.slot.phase is InstancePhase.LOADING and self._ledger.held_bytes(resident.key) > 0
+
     def _something_moves(self, resident: Resident) -> bool:
-        """Whether waiting may help: another model is loading (its memory promised already) or leaving."""
+        """Whether waiting may help: another model will be there to be evicted soon, or is leaving."""
         return any(
-            r.slot.phase in _LEAVING
-            or (r.slot.phase is InstancePhase.LOADING and self._ledger.held_bytes(r.key) > 0)
+            r.slot.phase in _LEAVING or self._takes_memory_soon(r)
             for r in self._residents()
             if r is not resident
         )
+
+
+class _NotYet(Exception):
+    """There will be room when a load that is under way has ended."""

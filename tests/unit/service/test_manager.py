@@ -403,6 +403,17 @@ async def test_no_more_models_than_allowed_stay_loaded(parts: Parts) -> None:
 # ---------------------------------------------------------------- unloading
 
 
+async def test_models_that_load_at_the_same_moment_are_counted_too(parts: Parts) -> None:
+    parts.manager.room.max_loaded = 1
+    parts.engine.load_gate = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        asks = [group.create_task(parts.ask("hi", model=model)) for model in "ab"]
+        await until(lambda: len(parts.engine.loads) == 1 and phase(parts, "b") is InstancePhase.LOADING)
+        parts.engine.load_gate.set()
+    assert all(ask.result() for ask in asks)
+    assert len(parts.manager.loaded()) == 1
+
+
 async def test_an_idle_model_is_unloaded_after_its_keep_alive(parts: Parts) -> None:
     await parts.manager.load(LoadRequest(model="a", keep_alive_seconds=0.01))
     await until(lambda: phase(parts, "a") is None)
