@@ -23,7 +23,7 @@ def command(as_json: bool, remote: Remote) -> None:
     found = call(remote, lambda client: client.models())
     emit(Result("models", found, lambda: _lines(found)), as_json=as_json)
     if not found.models and not as_json:
-        say("The store is empty. Import a file with: localllm import FILE.gguf, or try: localllm demo")
+        say("The store is empty. Bring a model with localllm pull or localllm import, or try: localllm demo")
 
 
 def _lines(found: ModelList) -> Iterator[str]:
