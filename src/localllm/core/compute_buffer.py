@@ -11,12 +11,15 @@ from __future__ import annotations
 from msgspec import Struct
 
 from localllm.core.facts import ModelFacts
+from localllm.core.families import HYBRID_BY_INTERVAL
 from localllm.core.ggml import tensor_type
 from localllm.core.kv_cache import cache_widths, cells_and_streams, sliding_cells
 from localllm.core.launch import LaunchPlan
 
 _F32 = 4
 _F16 = 2
+
+_TIME_MIXING = frozenset({"rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
 
 GPU_OFFLOAD_BATCH = 32
 """From this many tokens on, weights on the CPU are copied to the GPU and computed there (ggml-cuda.cu)."""
@@ -43,7 +46,7 @@ class Share(Struct, frozen=True, kw_only=True):
 def compute_bytes(facts: ModelFacts, plan: LaunchPlan, share: Share) -> int:
     """Scratch bytes on a device that computes this share of the model."""
     step = _Step(facts, plan, share)
-    stages = [step.feed_forward() + step.mask(), step.logits()]
+    stages = [step.feed_forward() + step.mask(), step.logits(), step.per_layer_inputs()]
     if any(facts.recurrent_layers):
         stages.append(step.recurrence() + step.mask())
     if any(facts.own_cache) or not facts.causal:
@@ -108,6 +111,7 @@ class _Step:
         kinds = (plan.kv_type_k, plan.kv_type_v)
         self.quantised_cache = any(tensor_type(kind).block_elements > 1 for kind in kinds)
         self._is_hybrid = any(facts.recurrent_layers)
+        self._is_delta_net = facts.architecture in HYBRID_BY_INTERVAL
         self._slides = any(facts.sliding_layers)
 
     def mask(self) -> int:
@@ -133,11 +137,22 @@ class _Step:
         routing = facts.n_expert * self._row
         return around + routing + max(experts, dense if _has_dense_layer(facts) else 0)
 
+    def per_layer_inputs(self) -> int:
+        """Gemma's extra inputs of all layers, gathered, projected, normalised and added at the start."""
+        inputs = self._facts.per_layer_inputs * self._row
+        return 4 * inputs + 7 * self.stream if inputs else 0
+
     def _beside_feed_forward(self) -> int:
         facts = self._facts
+        if facts.per_layer_inputs:
+            # they stay to the end, and so do the four predictions that each layer mixes
+            return facts.per_layer_inputs * self._row + 11 * self.stream
         if self._share.residual_rows is not None and not self._share.gpu:
             return self._share.residual_rows * self.stream
-        around = self.stream * (1 if self._is_hybrid and facts.is_moe else 3)
+        rows = 3
+        if self._is_hybrid and facts.is_moe:
+            rows = 1 if self._is_delta_net else 2
+        around = self.stream * rows
         around += self._mixed if facts.causal and not self._is_hybrid else 0
         if self.quantised_cache and self._mixed < self.stream:
             around += self._mixed  # attention's result is rotated, and does not fit where the residual was
@@ -181,11 +196,14 @@ class _Step:
     def recurrence(self) -> int:
         """A recurrent layer's convolution and scan, and the states of all sequences as they are rewritten."""
         facts = self._facts
+        if facts.architecture in _TIME_MIXING:
+            return 20 * self.stream + facts.state_elements[1] * self._plan.parallel * _F32
         convolution, state = facts.state_elements
         states = 3 * (convolution + state) * self._plan.parallel * _F32
-        inner = _inner_width(facts) * self._row
+        inner = facts.recurrent_width * self._row
         mixed = convolution // 3 * self._row if state else self.stream
-        scan = 2 * mixed + 4 * inner + 2 * self.stream
+        beside = 4 if any(facts.own_cache) and not self._is_delta_net else 2
+        scan = 2 * mixed + 4 * inner + beside * self.stream
         return max(scan, mixed + 4 * inner + self.stream + states)
 
     def beside_staged(self) -> int:
@@ -213,11 +231,3 @@ class _Step:
 def _has_dense_layer(facts: ModelFacts) -> bool:
     """A mixture of experts often begins with layers that have none."""
     return any(t.name.endswith("ffn_up.weight") for t in facts.tensors[:64])
-
-
-def _inner_width(facts: ModelFacts) -> int:
-    """Width of the recurrent branch, from the tensor that leads out of it."""
-    for tensor in facts.tensors:
-        if tensor.name.endswith("ssm_out.weight"):
-            return tensor.shape[0]
-    return facts.n_embd

@@ -30,7 +30,8 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     ``latent_attention``: the cache holds one compressed row per token instead of keys and values (MLA).
     ``state_elements``: F32 elements of one recurrent layer's state per sequence: (convolution, recurrence).
     ``attention_width``: elements of one token's attention result, all heads (the input of the output projection).
-    ``indexer_dim``: extra key row per token and layer of a sparse-attention indexer.
+    ``per_layer_inputs``: elements of one token's extra inputs, all layers together (Gemma's per-layer embeddings).
+    ``recurrent_width``: inner width of a recurrent layer. ``indexer_dim``: extra key row per token and layer of a sparse-attention indexer.
     ``gated``: the feed-forward multiplies two projections. ``n_ff`` is the widest dense feed-forward of a layer; ``n_ff_expert`` one expert's.
     """
 
@@ -59,6 +60,8 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     own_cache: tuple[bool, ...]
     recurrent_layers: tuple[bool, ...]
     state_elements: tuple[int, int] = (0, 0)
+    recurrent_width: int = 0
+    per_layer_inputs: int = 0
     latent_attention: bool = False
     attention_width: int = 0
     indexer_dim: int = 0
@@ -144,10 +147,13 @@ def facts_from_header(header: GGUFHeader) -> ModelFacts:
         own_cache=_own_cache(keys, architecture, recurrent, predictors),
         recurrent_layers=recurrent,
         state_elements=_state_elements(keys, n_embd),
+        per_layer_inputs=n_layer * _per_layer_input(keys, architecture),
+        recurrent_width=keys.integer("ssm.inner_size", 0, MAX_WIDTH, 0) or n_embd,
         latent_attention=latent,
         attention_width=_attention_width(header, max(n_head) * head_dim_v),
         indexer_dim=keys.integer("attention.indexer.key_length", 0, 65_536, 0),
-        causal=architecture not in families.ENCODERS and keys.flag("attention.causal", True),
+        causal=architecture not in families.ENCODERS | families.DIFFUSION
+        and keys.flag("attention.causal", True),
         pooling=keys.optional("pooling_type", 0, 16),
         trained_context_length=keys.optional("context_length", 1, MAX_CONTEXT),
         tied_embeddings="output.weight" not in names and "token_embd.weight" in names,
@@ -261,15 +267,20 @@ def _quant(keys: _Keys, header: GGUFHeader) -> str:
 def _sliding_window(keys: _Keys, architecture: str, n_layer: int) -> tuple[int | None, tuple[bool, ...]]:
     """(window, which layers slide). A window in the header of an architecture that ignores it (phi3) is no window."""
     family = families.SLIDING_WINDOWS.get(architecture)
+    if family is not None and family.only_layers not in (None, n_layer):
+        family = None
     pattern = keys.get("attention.sliding_window_pattern")
     none = (None, (False,) * n_layer)
     if family is None and pattern is None:
         return none
+    default = (family.window if family is not None else None) or 0
     window = keys.integer(
-        "attention.sliding_window", 0, MAX_CONTEXT, (family.window if family else None) or 0
+        "attention.sliding_window", 0, MAX_CONTEXT, 0 if family and family.fixed else default
     )
     if window == 0:
         return none
+    if family is not None and family.fixed:
+        window = default
     if isinstance(pattern, tuple):
         if not pattern:
             raise GGUFError("attention.sliding_window_pattern is empty.")
@@ -286,7 +297,7 @@ def _own_cache(
     keys: _Keys, architecture: str, recurrent: tuple[bool, ...], predictors: int
 ) -> tuple[bool, ...]:
     n_layer = len(recurrent)
-    if architecture in families.ENCODERS or architecture in families.RECURRENT:
+    if architecture in families.ENCODERS | families.RECURRENT | families.DIFFUSION:
         return (False,) * n_layer
     shared = keys.integer("attention.shared_kv_layers", 0, n_layer, 0)
     own = min(families.OWN_CACHE_LAYERS.get(architecture, n_layer), n_layer - shared - predictors)
@@ -311,6 +322,12 @@ def _state_elements(keys: _Keys, n_embd: int) -> tuple[int, int]:
     state = keys.integer("ssm.state_size", 0, MAX_WIDTH, 0)
     groups = keys.integer("ssm.group_count", 0, 65_536, 0)
     return convolution * (inner + 2 * groups * state), state * inner
+
+
+def _per_layer_input(keys: _Keys, architecture: str) -> int:
+    if architecture == "gemma3n":
+        return 256  # fixed in llama.cpp, whatever the header says
+    return keys.integer("embedding_length_per_layer_input", 0, MAX_WIDTH, 0)
 
 
 def _is_gated(header: GGUFHeader, n_ff: int) -> bool:

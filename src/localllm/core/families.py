@@ -14,12 +14,15 @@ from msgspec import Struct
 class SlidingWindow(Struct, frozen=True):
     """Layer i slides unless it is the last of its ``period`` (the first with ``dense_first``); period 0 = all slide.
 
-    ``window`` is used when the header gives none; None = then the model has no sliding window.
+    ``window`` is used when the header gives none (None = then the model has no sliding window), or always when it is
+    ``fixed``. ``only_layers``: other sizes of the family do not slide.
     """
 
     period: int
     window: int | None = None
     dense_first: bool = False
+    fixed: bool = False
+    only_layers: int | None = None
 
     def slides(self, layer: int) -> bool:
         if self.period == 0:
@@ -32,7 +35,7 @@ SLIDING_WINDOWS: Final[dict[str, SlidingWindow]] = {
     "cohere2": SlidingWindow(4, 4096),
     "cohere2moe": SlidingWindow(4, 4096),
     "exaone-moe": SlidingWindow(4),
-    "exaone4": SlidingWindow(4),
+    "exaone4": SlidingWindow(4, only_layers=64),
     "gemma-embedding": SlidingWindow(6),
     "gemma2": SlidingWindow(2, 4096),
     "gemma3": SlidingWindow(6),
@@ -45,7 +48,7 @@ SLIDING_WINDOWS: Final[dict[str, SlidingWindow]] = {
     "modern-bert": SlidingWindow(3, dense_first=True),
     "olmo2": SlidingWindow(4),
     "plamo3": SlidingWindow(8),
-    "smallthinker": SlidingWindow(4, dense_first=True),
+    "smallthinker": SlidingWindow(4, 4096, dense_first=True, fixed=True),
     "step35": SlidingWindow(4),
 }
 
@@ -79,6 +82,9 @@ ENCODERS: Final = frozenset(
         "t5encoder",
     }
 )
+
+#: Diffusion models compute the whole text at every step.
+DIFFUSION: Final = frozenset({"dream", "llada", "llada-moe", "rnd1"})
 
 #: Layers that keep a cache of their own when the header does not say how many share (gemma3n: fixed in the code).
 OWN_CACHE_LAYERS: Final[dict[str, int]] = {"gemma3n": 20}

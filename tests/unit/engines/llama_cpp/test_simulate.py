@@ -19,6 +19,7 @@ from localllm.core.memory import Estimator
 from localllm.core.units import MIB
 from localllm.engines.llama_cpp.simulate import Simulator, question_of
 from localllm.hub.gguf_file import read_header
+from tests.support.family_headers import FAMILIES, family_header
 from tests.support.known_facts import header_of
 from tests.support.tiny_gguf import ARCHITECTURES, Architecture, write_tiny_gguf
 
@@ -100,6 +101,16 @@ def test_known_models_are_sized_alike(simulator: Simulator, model: str) -> None:
         assert mine[0] == pytest.approx(theirs[0], abs=0.02), launch
         assert mine[1] == pytest.approx(theirs[1], rel=0.12), launch
         assert mine[1] > theirs[1] * 0.95, launch
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_families_are_sized_alike(simulator: Simulator, architecture: str) -> None:
+    """Caches and states to the byte; scratch within what a family's own arithmetic may add."""
+    header = family_header(architecture)
+    for launch in (plan(4096), plan(2048, parallel=3), plan(2048, parallel=3, unified_kv=False)):
+        mine, theirs = both(simulator, header, launch, launch.parallel)
+        assert mine[0] == pytest.approx(theirs[0], abs=0.02), launch
+        assert 0.92 * theirs[1] < mine[1] < 1.4 * theirs[1], launch
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
