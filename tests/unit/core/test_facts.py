@@ -5,11 +5,17 @@ from __future__ import annotations
 import struct
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
 
 from localllm.core.errors import GGUFError
 from localllm.core.facts import ModelFacts, facts_from_header
-from localllm.core.gguf import GGUFHeader, Value, parse_header
+from localllm.core.gguf import GGUFHeader, Skipped, Value, parse_header
+from localllm.core.launch import LaunchPlan
+from localllm.core.memory import Estimator
 from tests.support import gguf_bytes as g
+from tests.support.family_headers import FAMILIES, family_header
 
 
 def facts_of(data: bytes) -> ModelFacts:
@@ -200,3 +206,31 @@ def test_what_cannot_be_run_is_refused_with_its_reason(data: bytes, reason: str)
 def test_absurd_layer_counts_are_refused(count: int) -> None:
     with pytest.raises(GGUFError, match="block_count"):
         facts_from_header(header("llama", block_count=count))
+
+
+_ODD_VALUES = st.one_of(
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(),
+    st.booleans(),
+    st.text(max_size=5),
+    st.just(Skipped(1 << 40)),
+    st.lists(st.one_of(st.integers(-5, 1 << 33), st.floats(), st.booleans()), max_size=40).map(tuple),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(sorted(FAMILIES)), st.data())
+def test_odd_values_are_refused_or_planned_with(architecture: str, data: st.DataObject) -> None:
+    plain = family_header(architecture)
+    metadata = dict(plain.metadata)
+    for key in data.draw(st.lists(st.sampled_from(sorted(metadata)[1:]), max_size=3)):
+        metadata[key] = data.draw(_ODD_VALUES)
+    try:
+        facts = facts_from_header(structs.replace(plain, metadata=metadata))
+    except GGUFError as error:
+        assert error.message
+        return
+    launch = LaunchPlan(
+        model_path="", context_length=2048, parallel=2, gpu_layers=data.draw(st.integers(0, 40))
+    )
+    assert Estimator(facts, ()).estimate(launch).total_bytes >= 0
