@@ -9,15 +9,12 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 
 from localllm._version import __version__
 from localllm.cli.session import Remote, remote_options
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Verb(NamedTuple):
@@ -135,33 +132,33 @@ def cli(ctx: click.Context, remote: Remote, low_bandwidth: bool | None) -> None:
 
 def main(args: list[str]) -> int:
     """Run one command line and return its exit code; nothing a command raises gets past here."""
-    from localllm.cli import diagnostics
-    from localllm.core.errors import LocalLLMError
-
     try:
         outcome = cli.main(args, prog_name="localllm", standalone_mode=False)
         sys.stdout.flush()
-    except LocalLLMError as error:
-        return diagnostics.report(error, as_json="--json" in args)
-    except click.ClickException as error:
-        return diagnostics.report_usage(error)
-    except (click.Abort, KeyboardInterrupt):
-        return diagnostics.INTERRUPTED
     except BrokenPipeError:
         # the reader of our output has left (`localllm list | head -1`): nothing more to say, and nothing to flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return diagnostics.SUCCESS
-    except Exception as error:  # noqa: BLE001 - the edge of the process
-        return diagnostics.report_unexpected(error, _crash_log())
-    return outcome if isinstance(outcome, int) else diagnostics.SUCCESS
+        return 0
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the edge of the process
+        return _explain(error, as_json="--json" in args)
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _explain(error: BaseException, *, as_json: bool) -> int:
+    """Say what went wrong; the exit code. What that needs is imported now, so that going right stays quick."""
+    from localllm.cli import diagnostics
+    from localllm.core.errors import LocalLLMError
+    from localllm.settings.paths import resolve_paths
+
+    if isinstance(error, LocalLLMError):
+        return diagnostics.report(error, as_json=as_json)
+    if isinstance(error, click.ClickException):
+        return diagnostics.report_usage(error)
+    if isinstance(error, click.Abort | KeyboardInterrupt):
+        return diagnostics.INTERRUPTED
+    return diagnostics.report_unexpected(error, resolve_paths().log_dir / "cli.log")
 
 
 def run() -> None:
     """The entry point."""
     sys.exit(main(sys.argv[1:]))
-
-
-def _crash_log() -> Path:
-    from localllm.settings.paths import resolve_paths
-
-    return resolve_paths().log_dir / "cli.log"

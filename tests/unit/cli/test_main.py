@@ -48,6 +48,10 @@ def test_asking_for_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert imported_by(*arguments) & set(HEAVY) == set()
 
 
+def test_the_version_is_told_by_click_alone() -> None:
+    assert imported_by("--version") & {"asyncio", "msgspec", "difflib", "subprocess"} == set()
+
+
 def test_showing_the_configuration_needs_no_service_and_no_tomlkit() -> None:
     assert imported_by("config", "show") & set(HEAVY) == set()
 
