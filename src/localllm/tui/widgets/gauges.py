@@ -16,7 +16,7 @@ from localllm.tui.widgets.status_strip import NEARLY_FULL, level_colour
 from localllm.tui.widgets.table import Column, Meter, Row, aligned, layout
 
 DEVICE_COLUMNS = (
-    Column("name", "", 16, 10),
+    Column("name", "", 14, 10, grow=True),
     Column("bar", "", 6, 6, grow=True),
     Column("memory", "memory", 13, 10),
     Column("use", "busy", 5, 9, right=True),
@@ -27,7 +27,7 @@ DEVICE_COLUMNS = (
     Column("note", "", 9, 9),
 )
 ENGINE_COLUMNS = (
-    Column("name", "", 18, 10),
+    Column("name", "", 16, 10, grow=True),
     Column("phase", "", 8, 9),
     Column("engine", "engine", 12, 2),
     Column("slots", "slots", 6, 7),
@@ -126,7 +126,7 @@ def engine_row(instance: InstanceState) -> Row:
         and instance.total_layers is not None
         and (0 < instance.gpu_layers < instance.total_layers)
     )
-    layers = "" if instance.gpu_layers is None else f"{instance.gpu_layers}/{instance.total_layers}"
+    layers = _layers(instance)
     return Row(
         instance.model,
         {
@@ -144,6 +144,15 @@ def engine_row(instance: InstanceState) -> Row:
             "layers": text((layers, "$warning" if on_cpu else "$quiet")),
         },
     )
+
+
+def _layers(instance: InstanceState) -> str:
+    """``37/37``, ``CPU`` for none, and as much of it as is known."""
+    if instance.gpu_layers is None:
+        return ""
+    if instance.gpu_layers == 0:
+        return "CPU"
+    return f"{instance.gpu_layers}/{instance.total_layers or '?'}"
 
 
 def request_row(request: ActiveRequest, now: float) -> Row:
