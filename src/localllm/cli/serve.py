@@ -18,6 +18,7 @@ import uvicorn
 from localllm.api.app import build_app
 from localllm.api.errors import status_of
 from localllm.api.origins import is_loopback
+from localllm.api.protocol import PortProtocol
 from localllm.cli.binding import bind
 from localllm.cli.diagnostics import say
 from localllm.core.config import ServerSettings
@@ -78,6 +79,7 @@ async def serve_on(
         web = _Web(
             uvicorn.Config(
                 build_app(runtime),
+                http=PortProtocol,
                 lifespan="off",
                 ws="none",
                 log_config=None,
