@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -21,13 +20,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from statistics import median
 
-import msgspec
 import psutil
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from benchmarks.planner_figures import Figure, at_most, median, plain
+from benchmarks.support import Figure, Goal, figure, print_figures
 from localllm.core.control import Identity
 from localllm.settings.identity import read_identity
 from localllm.settings.paths import resolve_paths
@@ -61,36 +60,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             readings = start_often(env, service, options.runs)
             idle = watch_idle(env, service, options.idle_seconds)
     packages = base_packages()
-    result = {
-        "figures": figures(readings, idle, len(packages)),
-        "runs": {
-            "starts": readings.__dict__,
-            "idle_seconds": options.idle_seconds,
-            "base_packages": sorted(packages),
-        },
-        "machine": {
-            "system": platform.platform(),
-            "python": platform.python_version(),
-            "cores": os.cpu_count(),
-            "load": os.getloadavg() if hasattr(os, "getloadavg") else None,
-        },
+    runs = {
+        "starts": readings.__dict__,
+        "idle_seconds": options.idle_seconds,
+        "base_packages": sorted(packages),
     }
-    encoded = msgspec.json.encode(result)
-    print((encoded if options.json else msgspec.json.format(encoded)).decode())
+    print_figures(figures(readings, idle, len(packages)), runs, as_json=options.json)
     return 0
 
 
 def figures(readings: Readings, idle: Mapping[str, float], packages: int) -> list[Figure]:
     return [
-        at_most("version_ms", median(readings.version_ms), "ms", 120),
-        at_most("first_frame_ms", median(readings.first_frame_ms), "ms", 400),
-        plain("first_state_ms", median(readings.first_state_ms), "ms"),
-        at_most("idle_app_cpu_percent", idle["app_cpu_percent"], "% of a core", 1),
-        at_most("idle_app_bytes_per_second", idle["app_bytes_per_second"], "bytes/s", 1000),
-        at_most("idle_service_cpu_percent", idle["service_cpu_percent"], "% of a core", 0.5),
-        plain("watched_service_cpu_percent", idle["watched_service_cpu_percent"], "% of a core"),
-        at_most("service_rss_mb", idle["service_rss_mb"], "MB", 90),
-        at_most("base_packages", packages, "packages", 45),
+        figure("version_ms", median(readings.version_ms), "ms", Goal("<=", 120)),
+        figure("first_frame_ms", median(readings.first_frame_ms), "ms", Goal("<=", 400)),
+        figure("first_state_ms", median(readings.first_state_ms), "ms"),
+        figure("idle_app_cpu_percent", idle["app_cpu_percent"], "% of a core", Goal("<=", 1)),
+        figure("idle_app_bytes_per_second", idle["app_bytes_per_second"], "bytes/s", Goal("<=", 1000)),
+        figure("idle_service_cpu_percent", idle["service_cpu_percent"], "% of a core", Goal("<=", 0.5)),
+        figure("watched_service_cpu_percent", idle["watched_service_cpu_percent"], "% of a core"),
+        figure("service_rss_mb", idle["service_rss_mb"], "MB", Goal("<=", 90)),
+        figure("base_packages", packages, "packages", Goal("<=", 45)),
     ]
 
 

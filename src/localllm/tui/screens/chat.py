@@ -16,7 +16,6 @@ from textual.content import Content
 
 from localllm.core.control import ChatMessage, LoadRequest, ReplyEvent
 from localllm.core.errors import LocalLLMError
-from localllm.tui import figures
 from localllm.tui.actions import Scope, bindings
 from localllm.tui.open_chat import OpenChat
 from localllm.tui.pace import pump
@@ -24,6 +23,7 @@ from localllm.tui.screens.dialogs import Confirm, Picker, Prompt
 from localllm.tui.screens.frame import FrameScreen
 from localllm.tui.session import Session
 from localllm.tui.state import AppState, Link
+from localllm.tui.widgets.chat_lines import model_choice, summary_cells, welcome_lines
 from localllm.tui.widgets.composer import Composer
 from localllm.tui.widgets.conversation import Conversation
 from localllm.tui.widgets.line import entitle, text
@@ -88,7 +88,7 @@ class ChatScreen(FrameScreen):
             text((self.chat.title, "bold")),
             text((model or "no model", "$quiet")),
         )
-        welcome = _welcome(self.state.address, model, here=bool(service and service.models))
+        welcome = welcome_lines(self.state.address, model, here=bool(service and service.models))
         if self._welcome is None or not welcome.is_same(self._welcome):
             self._welcome = welcome
             self.query_one(Conversation).welcome(welcome)
@@ -106,9 +106,7 @@ class ChatScreen(FrameScreen):
             return
         now = self.session.clock()
         table = self.query_one(Table)
-        table.show(
-            [Row(c.id, _summary(c.title, c.match, figures.ago(now - c.updated_at))) for c in found.chats]
-        )
+        table.show([Row(c.id, summary_cells(c, now)) for c in found.chats])
         if not self._opened:
             self._opened = True
             if found.chats:
@@ -313,7 +311,7 @@ class ChatScreen(FrameScreen):
         if not models:
             self.notify("There is no model here yet: import one on the Models screen.", severity="warning")
             return
-        choices = [(m.name, _choice(m.name, m.quant, loaded=m.loaded)) for m in models]
+        choices = [(m.name, model_choice(m)) for m in models]
         chosen = await self.app.push_screen_wait(Picker("Model", choices, current=self.chat.settings.model))
         if chosen is not None:
             await self.chat.choose_model(chosen)
@@ -383,48 +381,3 @@ class ChatScreen(FrameScreen):
         self.toggle_class("-list")
         if self.has_class("-list"):
             self.query_one(Table).focus_list()
-
-
-def _welcome(address: str | None, model: str | None, *, here: bool) -> Content:
-    """How to begin, for a conversation in which nothing has been said."""
-    if not here and address is not None:
-        return text(
-            ("No model is here yet.\n\n", "bold"),
-            ("2", "bold $accent"),
-            (" Models, then ", "$quiet"),
-            ("a", "bold $accent"),
-            (" adds a GGUF file, ", "$quiet"),
-            ("g", "bold $accent"),
-            (" gets one.\nIn a shell: ", "$quiet"),
-            "localllm demo",
-            (" brings a small one to try.", "$quiet"),
-        )
-    lines = [
-        text(("Ask ", "bold"), (model or "anything", "bold $accent")),
-        text(),
-        text(
-            ("^t", "bold $accent"),
-            (" another model   ", "$quiet"),
-            ("^o", "bold $accent"),
-            (" system prompt, sampling", "$quiet"),
-        ),
-        text(
-            ("esc ?", "bold $accent"),
-            (" all keys   ", "$quiet"),
-            ("^p", "bold $accent"),
-            (" all commands", "$quiet"),
-        ),
-    ]
-    if address is not None:
-        lines += [text(), text(("OpenAI clients find the same models at ", "$quiet"), f"http://{address}/v1")]
-    return Content("\n").join(lines)
-
-
-def _summary(title: str, match: str | None, age: str) -> dict[str, Content | str]:
-    shown = f"{title}  {match}" if match else title
-    return {"title": " ".join(shown.split()), "age": text((age, "$quiet"))}
-
-
-def _choice(name: str, quant: str | None, *, loaded: bool) -> Content:
-    mark = ("● ", "$success") if loaded else ("  ", "")
-    return text(mark, name, (f"  {quant}" if quant else "", "$quiet"))
