@@ -25,6 +25,7 @@ from typing import Any
 
 import httpx
 import platformdirs
+import psutil
 
 from benchmarks.serving import service
 from benchmarks.support import Figure, Goal, figure, print_figures
@@ -191,8 +192,9 @@ class PortSubject:
 class ServerSubject:
     """llama.cpp's server, asked over HTTP."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
+    def __init__(self, http: httpx.AsyncClient, pid: int) -> None:
         self._http = http
+        self.pid = pid
 
     async def ask(self, prompt: str, tokens: int, sampling: Sampling = GREEDY) -> Stream:
         body = {
@@ -224,6 +226,10 @@ class LoopSubject:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     async def rate(self, prompts: Sequence[str], tokens: int) -> float:
         assert self._process.stdin is not None
@@ -272,7 +278,9 @@ async def open_subjects(model: Path, threads: int) -> AsyncIterator[Subjects]:
         instance = await LlamaCppEngine(log_dir=Path(folder) / "log").load(plan, lambda progress: None)
         stack.push_async_callback(instance.unload)
         loop, _ = await stack.enter_async_context(bare_process("benchmarks.bare_loop", model, threads))
-        _, server = await stack.enter_async_context(bare_process("benchmarks.bare_server", model, threads))
+        process, server = await stack.enter_async_context(
+            bare_process("benchmarks.bare_server", model, threads)
+        )
         http = await stack.enter_async_context(httpx.AsyncClient(base_url=server["address"], timeout=600))
         port = stack.enter_context(
             service(
@@ -285,7 +293,9 @@ async def open_subjects(model: Path, threads: int) -> AsyncIterator[Subjects]:
             )
         )
         await stack.enter_async_context(port)
-        yield Subjects(PortSubject(port), EngineSubject(instance), ServerSubject(http), LoopSubject(loop))
+        yield Subjects(
+            PortSubject(port), EngineSubject(instance), ServerSubject(http, process.pid), LoopSubject(loop)
+        )
 
 
 # ---------------------------------------------------------------- figures
@@ -300,38 +310,72 @@ async def rate(asked: Sequence[Awaitable[Stream]]) -> float:
     return pieces / (ended - began)
 
 
+@dataclass(frozen=True)
+class Decoding:
+    """Prompts that are decoded side by side, ``tokens`` each."""
+
+    prompts: tuple[str, ...]
+    tokens: int
+
+    async def by(self, subject: PortSubject | EngineSubject | ServerSubject, sampling: Sampling) -> float:
+        return await rate([subject.ask(prompt, self.tokens, sampling) for prompt in self.prompts])
+
+
 async def decoding(subjects: Subjects, rounds: int) -> Figures:
-    """Greedy and sampled decoding at one and at eight streams."""
+    """Greedy and sampled decoding at one and at eight streams, in many short turns."""
     figures: Figures = {}
-    tokens = {1: 96, 8: 64}
     bias = dict.fromkeys(_ENDS, -100.0)
     greedy = Sampling(temperature=0, logit_bias=bias)
     sampled = Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, seed=1, logit_bias=bias)
-    for streams, count in tokens.items():
-        prompts = [f"{words(index, 6)}. Once upon a time" for index in range(streams)]
-        rates: dict[str, list[float]] = {}
-        costs: list[float] = []
-        for _ in range(rounds):
-            rates.setdefault("loop", []).append(await subjects.loop.rate(prompts, count))
-            for name, sampling in (("greedy", greedy), ("sampled", sampled)):
-                ours = await rate([subjects.port.ask(prompt, count, sampling) for prompt in prompts])
-                theirs = await rate([subjects.server.ask(prompt, count, sampling) for prompt in prompts])
-                rates.setdefault(name, []).append(ours)
-                rates.setdefault(f"server_{name}", []).append(theirs)
-            before = await subjects.engine.stats()
-            await rate([subjects.engine.ask(prompt, count, greedy) for prompt in prompts])
-            costs.append(_scheduler_us(before, await subjects.engine.stats()))
-        middle = {name: median(values) for name, values in rates.items()}
-        figures |= {f"{name}_{streams}_tokens_per_second": value for name, value in middle.items()}
-        for name in ("greedy", "sampled"):
-            figures[f"vs_loop_{streams}_{name}"] = median(
-                a / b for a, b in zip(rates[name], rates["loop"], strict=True)
-            )
-            figures[f"decode_ratio_{streams}_{name}"] = median(
-                a / b for a, b in zip(rates[name], rates[f"server_{name}"], strict=True)
-            )
-        figures[f"scheduler_us_per_token_{streams}"] = median(costs)
+    for streams, tokens in {1: 48, 8: 24}.items():
+        task = Decoding(tuple(f"{words(index, 6)}. Once upon a time" for index in range(streams)), tokens)
+        for name, sampling in (("greedy", greedy), ("sampled", sampled)):
+            turns = [await _decoding_turn(subjects, task, sampling) for _ in range(3 * rounds)]
+            figures |= {
+                f"{name}_{streams}_tokens_per_second": median(port for port, _, _ in turns),
+                f"loop_beside_{name}_{streams}_tokens_per_second": median(loop for _, loop, _ in turns),
+                f"server_{name}_{streams}_tokens_per_second": median(server for _, _, server in turns),
+                f"vs_loop_{streams}_{name}": median(port / loop for port, loop, _ in turns),
+                f"decode_ratio_{streams}_{name}": median(port / server for port, _, server in turns),
+            }
+        costs = [await _processor_turn(subjects, task, greedy) for _ in range(rounds)]
+        for name, values in zip(_COSTS, zip(*costs, strict=True), strict=True):
+            figures[f"{name}_{streams}"] = median(values)
     return figures
+
+
+async def _decoding_turn(
+    subjects: Subjects, task: Decoding, sampling: Sampling
+) -> tuple[float, float, float]:
+    """Tokens per second of the port, the bare loop and the bare server, one right after the other."""
+    loop = await subjects.loop.rate(task.prompts, task.tokens)
+    port = await task.by(subjects.port, sampling)
+    return port, loop, await task.by(subjects.server, sampling)
+
+
+_COSTS = ("processor_time_vs_loop", "processor_time_vs_server", "scheduler_us_per_token")
+
+
+async def _processor_turn(
+    subjects: Subjects, task: Decoding, sampling: Sampling
+) -> tuple[float, float, float]:
+    """Processor time of loop and server over that of the engine's worker for the same tokens, and the scheduler's own.
+
+    A wall clock says mostly what others do on a busy machine; this says what we do.
+    """
+    before = await subjects.engine.stats()
+    engine = await _processor_seconds(subjects.engine.instance.info.pid, task.by(subjects.engine, sampling))
+    after = await subjects.engine.stats()
+    loop = await _processor_seconds(subjects.loop.pid, subjects.loop.rate(task.prompts, task.tokens))
+    server = await _processor_seconds(subjects.server.pid, task.by(subjects.server, sampling))
+    return loop / engine, server / engine, _scheduler_us(before, after)
+
+
+async def _processor_seconds(pid: int | None, task: Awaitable[float]) -> float:
+    process = psutil.Process(pid)
+    before = sum(process.cpu_times()[:2])
+    await task
+    return float(sum(process.cpu_times()[:2]) - before)
 
 
 def _scheduler_us(before: InstanceStats, after: InstanceStats) -> float:
@@ -456,7 +500,7 @@ GOALS = {
     "prediction_useless_slowdown": Goal("<=", 1.1),
     "prediction_identical": Goal(">=", 1),
 }
-UNITS = {"tokens_per_second": "tokens/s", "us_per_token": "us", "_s": "s"}
+UNITS = {"tokens_per_second": "tokens/s", "us_per_token": "us", "ttft_s": "s"}
 
 
 async def measure(
