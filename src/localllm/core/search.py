@@ -6,7 +6,8 @@ sequences, then context beyond what the profile needs, then speed (layers on the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec import Struct, structs
@@ -49,18 +50,16 @@ class Search:
     def whole(self, contexts: Sequence[int], parallels: Sequence[int], gpu_layers: int) -> Found | None:
         """The most generous (context, parallel) with this many layers on the GPUs.
 
-        With several contexts to choose from, the cache may not eat all that the weights leave.
+        Where there is a choice, the cache may not eat all that the weights leave; the least generous may.
         """
-        modest = len(contexts) > 1
-        for context, parallel in _by_generosity(contexts, parallels):
+        candidates = list(itertools.product(contexts, parallels))
+        for context, parallel in candidates:
             plan = structs.replace(with_context(self.base, context), parallel=parallel, gpu_layers=gpu_layers)
             found = self.try_plan(plan)
-            if found is None:
-                continue
-            last = context == contexts[-1] and parallel == parallels[-1]
-            if modest and not last and not self._is_modest(found.estimate):
-                continue
-            return found
+            if found is not None and (
+                (context, parallel) == candidates[-1] or self._is_modest(found.estimate)
+            ):
+                return found
         return None
 
     def partial(self, context: int, parallel: int) -> Found | None:
@@ -103,12 +102,6 @@ def with_context(plan: LaunchPlan, context_length: int) -> LaunchPlan:
             plan, context_length=context_length, batch=context_length, ubatch=context_length
         )
     return structs.replace(plan, context_length=context_length)
-
-
-def _by_generosity(contexts: Sequence[int], parallels: Sequence[int]) -> Iterator[tuple[int, int]]:
-    for context in contexts:
-        for parallel in parallels:
-            yield context, parallel
 
 
 def _largest(holds: Callable[[int], bool], low: int, high: int) -> int | None:
