@@ -176,7 +176,8 @@ def from_validation_error(exc: msgspec.ValidationError) -> errors.BadRequest:
 def error_object(error: LocalLLMError, *, hint_in_message: bool = False) -> dict[str, object]:
     """The ``error`` object of a body or of a stream's last event.
 
-    ``hint_in_message`` joins the hint to the message: OpenAI's clients show nothing else to their user.
+    ``hint_in_message`` is the form for ``/v1``: the hint joins the message, since OpenAI's clients show nothing else
+    to their user, and the engine's log stays out.
     """
     message = error.message
     if hint_in_message and error.hint:
@@ -189,9 +190,15 @@ def error_object(error: LocalLLMError, *, hint_in_message: bool = False) -> dict
     }
     if error.hint:
         body["hint"] = error.hint
-    if error.details:
-        body["details"] = error.details
+    details = _for_clients(error.details) if hint_in_message else error.details
+    if details:
+        body["details"] = details
     return body
+
+
+def _for_clients(details: Mapping[str, object]) -> dict[str, object]:
+    """Without the engine's log: it names folders and files that are nobody's business outside this machine."""
+    return {name: value for name, value in details.items() if name != "stderr_tail"}
 
 
 def error_headers(error: LocalLLMError) -> dict[str, str]:

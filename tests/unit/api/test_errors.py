@@ -109,3 +109,9 @@ def test_validation_errors_name_the_field(body: object, param: str | None) -> No
     error = from_validation_error(raised.value)
     assert error.param == param
     assert "$" not in error.message and error.message.endswith(".")
+
+
+def test_the_engines_log_is_for_the_control_namespace_and_not_for_clients() -> None:
+    error = errors.LoadFailed("no", details={"exit_code": 1, "stderr_tail": "/home/somebody/m.gguf"})
+    assert error_object(error)["details"] == error.details
+    assert error_object(error, hint_in_message=True)["details"] == {"exit_code": 1}
