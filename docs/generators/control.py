@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from generators.markdown import HEAD, cell
 from generators.types import fields
-from localllm.core import control
+from localllm.core import control, gateway
 
 
 def page() -> Iterator[str]:
@@ -23,15 +23,20 @@ def page() -> Iterator[str]:
         yield f"| {method} | `{cell(path)}` | {cell(rest)} |"
     yield "\n## Types\n"
     yield "Times are Unix seconds unless a name says `_ms`; bytes are bytes. Null means that it is unknown.\n"
-    for name, value in vars(control).items():
-        if isinstance(value, type) and issubclass(value, Struct) and value.__module__ == control.__name__:
-            yield f"### {name}\n"
-            if value.__doc__ and not value.__doc__.startswith(name + "("):
-                yield " ".join(value.__doc__.split()).replace("``", "`") + "\n"
-            yield "| field | type | default |\n|---|---|---|"
-            for field, type_, default in fields(value):
-                yield f"| `{field}` | {cell(type_)} | {cell(default)} |"
-            yield ""
+    for module in (control, gateway):
+        for name, value in vars(module).items():
+            if isinstance(value, type) and issubclass(value, Struct) and value.__module__ == module.__name__:
+                yield from _struct(name, value)
+
+
+def _struct(name: str, struct: type[Struct]) -> Iterator[str]:
+    yield f"### {name}\n"
+    if struct.__doc__ and not struct.__doc__.startswith(name + "("):
+        yield " ".join(struct.__doc__.split()).replace("``", "`") + "\n"
+    yield "| field | type | default |\n|---|---|---|"
+    for field, type_, default in fields(struct):
+        yield f"| `{field}` | {cell(type_)} | {cell(default)} |"
+    yield ""
 
 
 def _routes() -> Iterator[tuple[str, str, str]]:

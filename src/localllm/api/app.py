@@ -41,6 +41,7 @@ def gated(routes: Sequence[BaseRoute], runtime: Runtime) -> ASGIApp:
         app,
         api_keys=server.api_keys,
         admin_key=runtime.admin_key,
+        named=runtime.keys,
         require_key=not is_loopback(bound_host),
     )
     app = OriginGate(

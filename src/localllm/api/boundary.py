@@ -32,14 +32,18 @@ class Boundary:
             return
         request_id = f"req_{uuid.uuid4().hex}"
         scope["path"] = tidy_path(scope["path"])
-        scope.setdefault("state", {}).update(request_id=request_id, received=time.monotonic())
+        said: dict[str, str] = {}  # filled by the gateway's policies, with answers and refusals alike
+        scope.setdefault("state", {}).update(request_id=request_id, received=time.monotonic(), headers=said)
         started = False
 
         async def send_named(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                MutableHeaders(scope=message)["x-request-id"] = request_id
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = request_id
+                for name, value in said.items():
+                    headers[name] = value
             await send(message)
 
         try:

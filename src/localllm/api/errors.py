@@ -214,6 +214,8 @@ def error_headers(error: LocalLLMError) -> dict[str, str]:
         headers["retry-after-ms"] = str(max(1, math.ceil(retry_after_s * 1000)))
     if isinstance(error, _POINTLESS_TO_RETRY):
         headers["x-should-retry"] = "false"
+    elif isinstance(error, errors.RateLimited):
+        headers["x-should-retry"] = "true"
     if isinstance(error, MethodNotAllowed):
         headers["allow"] = str(error.details.get("allow", ""))
     if isinstance(error, errors.Unauthorized):

@@ -19,7 +19,11 @@ from localllm.api.boundary import header
 from localllm.core.errors import Forbidden
 
 _METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
-_EXPOSED = "x-request-id, x-localllm-context, x-localllm-ignored, retry-after, x-should-retry"
+_EXPOSED = (
+    "x-request-id, x-localllm-context, x-localllm-ignored, x-localllm-cache, retry-after, retry-after-ms,"
+    " x-should-retry, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests,"
+    " x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
+)
 _PREFLIGHT_SECONDS = "600"
 
 

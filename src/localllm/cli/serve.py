@@ -24,6 +24,7 @@ from localllm.cli.diagnostics import say
 from localllm.core.config import ServerSettings
 from localllm.core.errors import ConfigInvalid
 from localllm.engines.base import Engine
+from localllm.service.keys import Keys
 from localllm.service.logs import logging_to
 from localllm.service.planning import Planning
 from localllm.service.runtime import open_runtime
@@ -45,7 +46,7 @@ def serve_until_stopped(*, host: str | None = None, port: int | None = None) -> 
     paths = resolve_paths()
     loaded = load_settings(paths, overrides={"server.host": host, "server.port": port})
     server = loaded.settings.server
-    refuse_open_port(server)
+    refuse_open_port(server, named_keys=Keys(paths.keys_file).required)
     listener = bind(server.host, server.port, paths)
     with listener, logging_to(paths.service_log, loaded.settings.log.level):
         restart = asyncio.run(serve_on(listener, paths, loaded))
@@ -54,12 +55,12 @@ def serve_until_stopped(*, host: str | None = None, port: int | None = None) -> 
     return 0
 
 
-def refuse_open_port(server: ServerSettings) -> None:
+def refuse_open_port(server: ServerSettings, *, named_keys: bool = False) -> None:
     """An address that others can reach needs keys, since whoever reaches it may use the machine."""
-    if not is_loopback(server.host) and not server.api_keys:
+    if not is_loopback(server.host) and not server.api_keys and not named_keys:
         raise ConfigInvalid(
             f"server.host is {server.host!r}, which other machines can reach, and server.api_keys is empty.",
-            hint="Set a key first: localllm config set server.api_keys KEY (or bind to 127.0.0.1).",
+            hint="Set a key first: localllm config set server.api_keys KEY (or: localllm keys create NAME, or bind to 127.0.0.1).",
         )
 
 

@@ -49,6 +49,7 @@ from localllm.core.control import (
     UnloadRequest,
 )
 from localllm.core.errors import NotRunning
+from localllm.core.gateway import AuditReport, GatewayView, KeyCreated, KeyList, KeyRequest
 from localllm.core.machine import Machine
 
 T = TypeVar("T")
@@ -113,6 +114,24 @@ class Client:
 
     async def logs(self, *, lines: int = 200) -> str:
         return await self._transport.text(_PREFIX + "/logs", query={"lines": lines})
+
+    async def keys(self) -> KeyList:
+        return await self._get(KeyList, "/keys")
+
+    async def create_key(self, request: KeyRequest) -> KeyCreated:
+        """Make a named key; the answer is the only place where it stands in full."""
+        return await self._send(KeyCreated, "POST", "/keys", request)
+
+    async def revoke_key(self, name: str, *, forget: bool = False) -> Removed:
+        path = f"{_PREFIX}/keys/{_path(name)}"
+        return await self._transport.call(Removed, "DELETE", path, query={"forget": int(forget)})
+
+    async def gateway(self) -> GatewayView:
+        return await self._get(GatewayView, "/gateway")
+
+    async def audit(self) -> AuditReport:
+        """Have the whole audit log checked, however long it is."""
+        return await self._transport.call(AuditReport, "GET", _PREFIX + "/audit", timeout=PATIENT)
 
     async def shutdown(self, request: ShutdownRequest) -> Identity:
         """Ask the service to stop; returns at once, while it drains."""

@@ -138,6 +138,46 @@ class UiSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     plots: Annotated[Literal["braille", "ascii"], Meta(description="How plots are drawn")] = "braille"
 
 
+class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Policies of the port, all off by default. A named key may have its own (``localllm keys create``)."""
+
+    requests_per_minute: Annotated[
+        Count | None, Meta(description="Requests a minute of each key, and of each address without one")
+    ] = None
+    tokens_per_minute: Annotated[
+        Annotated[int, Meta(ge=1, le=1 << 40)] | None,
+        Meta(description="Tokens a minute, prompt and answer, of each key or address"),
+    ] = None
+    concurrent_requests: Annotated[
+        Count | None, Meta(description="Requests at once of each key or address")
+    ] = None
+    daily_tokens: Annotated[
+        Annotated[int, Meta(ge=1, le=1 << 40)] | None,
+        Meta(description="Tokens a UTC day of each key or address; after them 429 insufficient_quota"),
+    ] = None
+    cache: Annotated[
+        bool,
+        Meta(
+            description="Answer a repeated request from memory where its answer is determined (x-localllm-cache)"
+        ),
+    ] = False
+    cache_bytes: Annotated[Bytes, Meta(description="Memory that kept answers may take")] = 64 << 20
+    cache_seconds: Annotated[Seconds, Meta(description="How long an answer is kept")] = 3600.0
+    mask_pii: Annotated[
+        bool,
+        Meta(
+            description="Models see placeholders for personal data and secrets; clients get the originals back"
+        ),
+    ] = False
+    blocked_patterns: Annotated[
+        tuple[str, ...],
+        Meta(description="Regular expressions that end an answer before their match, as content_filter"),
+    ] = ()
+    audit: Annotated[
+        bool, Meta(description="Note each request, without its content, in a log that shows tampering")
+    ] = False
+
+
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Level of the service's log")
@@ -157,4 +197,5 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     engine: EngineSettings = EngineSettings()
     hardware: HardwareSettings = HardwareSettings()
     ui: UiSettings = UiSettings()
+    gateway: GatewaySettings = GatewaySettings()
     log: LogSettings = LogSettings()

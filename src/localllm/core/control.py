@@ -39,6 +39,11 @@ GET    /localllm/chats/{id}/export        → text/markdown
 GET    /localllm/config                   → ConfigView
 PUT    /localllm/config                   ConfigChange → ConfigView
 GET    /localllm/doctor                   → DoctorReport
+GET    /localllm/keys                     → core.gateway.KeyList
+POST   /localllm/keys                     core.gateway.KeyRequest → core.gateway.KeyCreated (the key is shown once)
+DELETE /localllm/keys/{name}?forget=      → Removed (revoked; with forget, a revoked one is also taken off the list)
+GET    /localllm/gateway                  → core.gateway.GatewayView
+GET    /localllm/audit                    → core.gateway.AuditReport (reads and checks the whole log)
 GET    /localllm/logs?lines=              → text/plain
 POST   /localllm/shutdown                 ShutdownRequest → Identity (drains, then exits)
 ====== ================================== ==========================================================================
@@ -431,7 +436,10 @@ class FitTable(Struct, frozen=True, kw_only=True):
 
 
 class LoadRequest(Struct, frozen=True, kw_only=True):
-    """None leaves a field to the planner. ``force`` lifts a quarantine and skips the fit check."""
+    """None leaves a field to the planner. ``force`` lifts a quarantine and skips the fit check.
+
+    ``profile`` says what for, which decides what the planner chooses by itself (``core.plan.Profile``).
+    """
 
     model: str
     engine: str | None = None
@@ -443,6 +451,7 @@ class LoadRequest(Struct, frozen=True, kw_only=True):
     keep_alive_seconds: float | None = None
     pin: bool = False
     force: bool = False
+    profile: Literal["chat", "code", "agent", "long-document", "batch"] | None = None
 
 
 class UnloadRequest(Struct, frozen=True, kw_only=True):

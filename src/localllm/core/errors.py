@@ -16,7 +16,7 @@ LocalLLMError
 │                             Unsupported), GenerationFailed, EngineCrashed, EngineStalled, Cancelled
 ├── LimitError             ── QueueFull, RateLimited, QuotaExceeded
 └── ServiceError           ── AlreadyRunning, NotRunning, PortInUse, VersionMismatch, Unauthorized, Forbidden,
-                              NotFound, Conflict, ShuttingDown
+                              NotFound, Conflict, ShuttingDown, PolicyFailed
 """
 
 from __future__ import annotations
@@ -364,6 +364,12 @@ class Conflict(ServiceError):
     """It contradicts what is there already, such as a name that is taken."""
 
     code = "conflict"
+
+
+class PolicyFailed(ServiceError):
+    """A policy of the gateway could not do its work, so the request was not let past it; the log names the policy."""
+
+    code = "policy_failed"
 
 
 class ShuttingDown(ServiceError):

@@ -41,7 +41,9 @@ from localllm.service.curation import newest_catalogue
 from localllm.service.database import Database
 from localllm.service.downloads import Downloads, open_downloads
 from localllm.service.events import StateHub
+from localllm.service.gateway.chain import Gateway
 from localllm.service.history import HistoryRing
+from localllm.service.keys import Keys
 from localllm.service.ledger import Ledger
 from localllm.service.lock import ServiceLock
 from localllm.service.machine import MachineReadings
@@ -86,6 +88,8 @@ class Runtime:
     records: Records
     metrics: Metrics
     pipeline: Pipeline
+    keys: Keys
+    gateway: Gateway
     chats: Chats
     tasks: Tasks
     downloads: Downloads
@@ -197,6 +201,11 @@ async def open_runtime(
             status_of=status_of,
             max_output_tokens=settings.server.max_output_tokens,
         )
+        keys = Keys(paths.keys_file)
+        gateway = Gateway(
+            pipeline, keys, settings.gateway, resolve=manager.resolve, audit_folder=paths.audit_dir
+        )
+        stack.push_async_callback(asyncio.to_thread, gateway.close)
         chats = Chats(chat_store, pipeline, background, touch.later(Section.CHATS))
         tasks = Tasks(background, touch.later(Section.TASKS))
 
@@ -275,6 +284,8 @@ async def open_runtime(
             records=records,
             metrics=metrics,
             pipeline=pipeline,
+            keys=keys,
+            gateway=gateway,
             chats=chats,
             tasks=tasks,
             downloads=downloads,

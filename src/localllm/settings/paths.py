@@ -53,6 +53,16 @@ class Paths:
         return self.state_dir / "admin.key"
 
     @property
+    def keys_file(self) -> Path:
+        """The port's named keys, hashed, 0600."""
+        return self.state_dir / "keys.json"
+
+    @property
+    def audit_dir(self) -> Path:
+        """The audit log and its older files."""
+        return self.data_dir / "audit"
+
+    @property
     def downloads_file(self) -> Path:
         """The pulls that are not done."""
         return self.state_dir / "downloads.json"

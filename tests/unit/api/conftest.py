@@ -19,13 +19,15 @@ from starlette.types import ASGIApp
 from localllm.api.app import gated, port_routes
 from localllm.api.errors import status_of
 from localllm.api.protocol import PortProtocol
-from localllm.core.config import ModelSettings, ServerSettings, Settings
+from localllm.core.config import GatewaySettings, ModelSettings, ServerSettings, Settings
 from localllm.core.control import Identity, RequestRecord
 from localllm.core.errors import ModelNotFound
 from localllm.core.generation import Sampling
 from localllm.hub.store import StoredModel
 from localllm.service.activity import Activity
 from localllm.service.background import Background
+from localllm.service.gateway.chain import Gateway
+from localllm.service.keys import Keys
 from localllm.service.manager import Manager
 from localllm.service.pipeline import Pipeline
 from localllm.service.runtime import Runtime
@@ -120,8 +122,9 @@ OpenPort = Callable[..., Any]
 
 
 @pytest.fixture
-async def open_port() -> AsyncIterator[OpenPort]:
-    """Builds ports; each takes server settings, ``default`` model, ``engine`` and ``host``."""
+async def open_port(tmp_path: Path) -> AsyncIterator[OpenPort]:
+    """Builds ports; each takes server settings, ``default`` model, ``engine``, ``host`` and ``gateway`` settings."""
+    gateways: list[Gateway] = []
     async with Background() as background:
 
         def build(
@@ -129,11 +132,16 @@ async def open_port() -> AsyncIterator[OpenPort]:
             engine: ScriptedEngine | None = None,
             default: str | None = None,
             host: str = "127.0.0.1",
+            gateway: GatewaySettings | None = None,
             **server: Any,
         ) -> PortUnderTest:
             engine = engine or ScriptedEngine()
             records = Records()
-            settings = Settings(server=ServerSettings(**server), models=ModelSettings(default=default))
+            settings = Settings(
+                server=ServerSettings(**server),
+                models=ModelSettings(default=default),
+                gateway=gateway or GatewaySettings(),
+            )
             manager = Manager(
                 source=Source(MODEL, "org/model:Q8_0"),
                 engines={"scripted": engine},
@@ -150,6 +158,16 @@ async def open_port() -> AsyncIterator[OpenPort]:
                 status_of=status_of,
                 max_output_tokens=settings.server.max_output_tokens,
             )
+            keys = Keys(tmp_path / "state" / "keys.json")
+            gateways.append(
+                Gateway(
+                    pipeline,
+                    keys,
+                    settings.gateway,
+                    resolve=manager.resolve,
+                    audit_folder=tmp_path / "audit",
+                )
+            )
             identity = Identity(version="1", nonce="n", pid=1, host=host, port=11500, started_at=0.0)
             runtime = cast(
                 "Runtime",
@@ -159,6 +177,8 @@ async def open_port() -> AsyncIterator[OpenPort]:
                     admin_key=ADMIN_KEY,
                     manager=manager,
                     pipeline=pipeline,
+                    keys=keys,
+                    gateway=gateways[-1],
                     activity=activity,
                     metrics=SimpleNamespace(render=lambda: b"# metrics\n"),
                 ),
@@ -170,6 +190,8 @@ async def open_port() -> AsyncIterator[OpenPort]:
             return PortUnderTest(app, runtime, engine, client, records)
 
         yield build
+    for opened in gateways:
+        opened.close()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from starlette.routing import BaseRoute, Route
 
 from localllm.api.control.chats import ChatRoutes
 from localllm.api.control.downloads import DownloadRoutes
+from localllm.api.control.gateway import GatewayRoutes
 from localllm.api.control.models import ModelRoutes
 from localllm.api.control.service import ServiceRoutes
 from localllm.service.runtime import Runtime
@@ -14,7 +15,7 @@ from localllm.service.runtime import Runtime
 def routes(runtime: Runtime) -> list[BaseRoute]:
     """Every route of ``core/control.py``."""
     service, models, chats = ServiceRoutes(runtime), ModelRoutes(runtime), ChatRoutes(runtime)
-    downloads = DownloadRoutes(runtime)
+    downloads, gateway = DownloadRoutes(runtime), GatewayRoutes(runtime)
     table = [
         ("GET", "/identity", service.identity),
         ("GET", "/state", service.state),
@@ -27,6 +28,11 @@ def routes(runtime: Runtime) -> list[BaseRoute]:
         ("PUT", "/config", service.set_config),
         ("GET", "/doctor", service.doctor),
         ("GET", "/logs", service.logs),
+        ("GET", "/keys", gateway.keys),
+        ("POST", "/keys", gateway.create_key),
+        ("DELETE", "/keys/{name}", gateway.revoke_key),
+        ("GET", "/gateway", gateway.gateway),
+        ("GET", "/audit", gateway.audit),
         ("POST", "/shutdown", service.shutdown),
         ("GET", "/models", models.list),
         ("GET", "/models/{name:path}", models.detail),

@@ -64,7 +64,7 @@ class ChatCompletions:
             received=asked.received,
         )
         generation = Generation(
-            events=self._port.pipeline.generate(call),
+            events=self._port.generate(asked, call),
             headers=headers,
             prepare=self._port.preparation(fields, asked.model),
             guard=guard,

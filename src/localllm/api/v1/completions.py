@@ -41,7 +41,7 @@ class Completions:
         asked = self._port.asked(request, fields.model, "cmpl-")
         requests = completion_generations(fields, asked.id)
         sources = [
-            self._port.pipeline.generate(self._call(asked, each, stream=bool(fields.stream)))
+            self._port.generate(asked, self._call(asked, each, stream=bool(fields.stream)))
             for each in requests
         ]
         n = fields.n or 1

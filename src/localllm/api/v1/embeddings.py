@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from localllm.api.connection import ClientLeft, while_connected
 from localllm.api.v1.inputs import separate
-from localllm.api.v1.port import Port
+from localllm.api.v1.port import Asked, Port
 from localllm.api.v1.respond import send_json
 from localllm.core.errors import BadRequest
 from localllm.core.openai import EmbeddingItem, EmbeddingReply, EmbeddingRequest, EmbeddingUsage
@@ -41,23 +41,24 @@ class Embeddings:
             client=asked.client,
             received=asked.received,
         )
-        return EmbeddingAnswer(self._port, call, fields, headers)
+        return EmbeddingAnswer(self._port, asked, call, fields, headers)
 
 
 class EmbeddingAnswer:
     """Embeds as long as the client is there to be answered."""
 
     def __init__(
-        self, port: Port, call: EmbedCall, fields: EmbeddingRequest, headers: dict[str, str]
+        self, port: Port, asked: Asked, call: EmbedCall, fields: EmbeddingRequest, headers: dict[str, str]
     ) -> None:
         self._port = port
+        self._asked = asked
         self._call = call
         self._fields = fields
         self._headers = headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            result = await while_connected(receive, self._port.pipeline.embed(self._call))
+            result = await while_connected(receive, self._port.embed(self._asked, self._call))
         except ClientLeft:
             return
         vectors = [shortened(vector, self._fields.dimensions) for vector in result.vectors]

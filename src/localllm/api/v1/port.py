@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -16,7 +16,11 @@ from localllm.api.errors import as_error, status_of
 from localllm.api.v1.parameters import ignored_fields, keep_alive_seconds
 from localllm.core.control import LoadRequest, RequestRecord
 from localllm.core.errors import BadName, BadRequest, ModelNotFound
+from localllm.core.gateway import KeyInfo
+from localllm.core.generation import Event
 from localllm.core.openai import GenerationFields
+from localllm.engines.base import EmbeddingResult
+from localllm.service.pipeline import Call, EmbedCall
 from localllm.service.runtime import Runtime
 
 T = TypeVar("T", bound=Struct)
@@ -25,13 +29,19 @@ IGNORED_HEADER = "x-localllm-ignored"
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """Who asks, what for, and when. ``model`` is as the client spelled it, ``received`` monotonic seconds."""
+    """Who asks, what for, and when. ``model`` is as the client spelled it, ``received`` monotonic seconds.
+
+    ``key`` is the named key it came with; ``headers`` go out with the answer and are the policies' to fill.
+    """
 
     id: str
     model: str
     client: str
     received: float
     created: int
+    address: str
+    key: KeyInfo | None
+    headers: dict[str, str]
 
 
 class Port:
@@ -99,6 +109,20 @@ class Port:
             client=client_of(request),
             received=request.state.received,
             created=int(time.time()),
+            address=address_of(request),
+            key=request.state.key,
+            headers=request.state.headers,
+        )
+
+    def generate(self, asked: Asked, call: Call) -> AsyncGenerator[Event, None]:
+        """The events of one generation, through every policy that holds for whoever asked."""
+        return self.runtime.gateway.generate(
+            call, key=asked.key, address=asked.address, headers=asked.headers
+        )
+
+    async def embed(self, asked: Asked, call: EmbedCall) -> EmbeddingResult:
+        return await self.runtime.gateway.embed(
+            call, key=asked.key, address=asked.address, headers=asked.headers
         )
 
     def preparation(self, fields: GenerationFields, model: str) -> Callable[[], Awaitable[None]] | None:
@@ -130,10 +154,14 @@ class Port:
 
 
 def client_of(request: Request) -> str:
-    """Address and program of whoever asks, for the request log."""
-    address = request.client.host if request.client else "?"
+    """Key, address and program of whoever asks, for the request log."""
     program = request.headers.get("user-agent", "").split(" ", 1)[0][:64]
-    return f"{address} {program}".strip()
+    key: KeyInfo | None = getattr(request.state, "key", None)
+    return " ".join(filter(None, (f"key:{key.name}" if key else "", address_of(request), program)))
+
+
+def address_of(request: Request) -> str:
+    return request.client.host if request.client else "?"
 
 
 def _header_list(names: tuple[str, ...]) -> str:
