@@ -54,6 +54,9 @@ VERBS: dict[str, dict[str, Verb]] = {
         "status": Verb("service", "Whether the service is up, and where", "status"),
         "serve": Verb("service", "Run the service in this terminal", "serve"),
         "logs": Verb("logs", "The service's log"),
+        "keys": Verb("keys", "Named keys of the port, each with its own rules"),
+        "gateway": Verb("gateway", "The port's policies, whether they are on, and what they did"),
+        "audit": Verb("audit", "Check the audit log for tampering"),
     },
     "This machine and this installation": {
         "hw": Verb("hw", "Processors, memory and what is free"),
