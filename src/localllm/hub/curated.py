@@ -33,7 +33,6 @@ class CuratedModel(Struct, frozen=True, kw_only=True, omit_defaults=True):
     context_length: int
     architecture: str
     licence: str
-    released: str | None = None
     purposes: tuple[str, ...]
     capabilities: tuple[str, ...] = ()
     note: str | None = None

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localllm.core.errors import ModelAmbiguous, ModelNotFound, StoreCorrupt
+from localllm.hardware.assets import asset_path
+from localllm.hub.curated import Curated, decode_catalogue, read_catalogue, source_of
+from localllm.hub.names import parse_name
+from localllm.hub.references import CatalogueReference, HuggingFaceReference, parse_reference
+
+
+@pytest.fixture(scope="module")
+def curated() -> Curated:
+    return Curated(read_catalogue(asset_path("catalogue.json")))
+
+
+def find(curated: Curated, text: str) -> tuple[str, str | None]:
+    reference = parse_reference(text)
+    assert isinstance(reference, CatalogueReference)
+    model, quant = curated.find(reference)
+    return model.name, quant
+
+
+def test_the_shipped_catalogue_is_sound(curated: Curated) -> None:
+    assert len(curated.models) >= 100
+    names = [name.lower() for model in curated.models for name in (model.name, *model.aliases)]
+    assert len(names) == len(set(names)), "no two models share a name"
+    makers = [model.makers_repository for model in curated.models]
+    assert len(makers) == len(set(makers)), "one entry per model"
+    for model in curated.models:
+        parse_name(model.name)
+        assert model.purposes
+        assert model.licence
+        assert 0 < (model.active or model.parameters) <= model.parameters
+        for repository in model.repositories:
+            assert isinstance(parse_reference(repository), HuggingFaceReference)
+        for alias in model.aliases:
+            assert find(curated, alias) == (model.name, None)
+    purposes = {purpose for model in curated.models for purpose in model.purposes}
+    assert {"chat", "coding", "reasoning", "vision", "embedding", "small", "tools"} <= purposes
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("qwen3:8b", ("qwen3-8b", None)),
+        ("QWEN3-8B", ("qwen3-8b", None)),
+        ("qwen3-8b:Q5_K_M", ("qwen3-8b", "Q5_K_M")),
+        ("qwen3:8b:q4_k_m", ("qwen3-8b", "q4_k_m")),
+        ("gpt-oss:20b", ("gpt-oss-20b", None)),
+    ],
+)
+def test_names_are_found(curated: Curated, text: str, found: tuple[str, str | None]) -> None:
+    assert find(curated, text) == found
+
+
+def test_a_family_asks_for_the_size(curated: Curated) -> None:
+    with pytest.raises(ModelAmbiguous) as caught:
+        find(curated, "qwen3")
+    assert "qwen3-8b" in (caught.value.hint or "")
+
+
+def test_what_is_not_in_it_is_answered_with_what_is_near(curated: Curated) -> None:
+    with pytest.raises(ModelNotFound) as caught:
+        find(curated, "qwen3:9b")
+    assert "qwen3" in " ".join(caught.value.near)
+    assert "ollama:qwen3:9b" in (caught.value.hint or "")
+
+
+def test_where_to_get_it(curated: Curated) -> None:
+    model, _ = curated.find(CatalogueReference("qwen3", ("8b",)))
+    assert source_of(model).repository == model.repositories[0]
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"format":2,"revision":"x","models":[]}', b"\xff"])
+def test_a_catalogue_that_is_none_is_refused(content: bytes, tmp_path: Path) -> None:
+    with pytest.raises(StoreCorrupt):
+        decode_catalogue(content)
+    with pytest.raises(StoreCorrupt):
+        read_catalogue(tmp_path / "missing.json")
