@@ -500,7 +500,14 @@ GOALS = {
     "prediction_useless_slowdown": Goal("<=", 1.1),
     "prediction_identical": Goal(">=", 1),
 }
-UNITS = {"tokens_per_second": "tokens/s", "us_per_token": "us", "ttft_s": "s"}
+
+
+def _unit(name: str) -> str:
+    if name.endswith("_tokens_per_second"):
+        return "tokens/s"
+    if "_us_per_token_" in name:
+        return "us"
+    return "s" if name.endswith("_s") else "ratio"
 
 
 async def measure(
@@ -514,8 +521,7 @@ async def measure(
         for name, take in FIGURES.items():
             if not only or name in only:
                 for key, value in (await take(subjects, rounds)).items():
-                    unit = next((unit for part, unit in UNITS.items() if part in key), "ratio")
-                    figures.append(figure(f"llama_cpp.{key}", value, unit, GOALS.get(key)))
+                    figures.append(figure(f"llama_cpp.{key}", value, _unit(key), GOALS.get(key)))
     runs: dict[str, object] = {
         "threads": threads,
         "rounds": rounds,

@@ -33,7 +33,7 @@ Work = Callable[[], None]
 
 
 class Worker:
-    """A loaded model and its two threads."""
+    """A loaded model and the threads around it."""
 
     def __init__(self, plan: LaunchPlan, commands: BinaryIO, reports: BinaryIO) -> None:
         self._commands = commands
@@ -96,6 +96,7 @@ class Worker:
             for _ in range(max(least, self._inbox.qsize())):
                 work = self._inbox.get()
                 if work is None:
+                    self._preparer.close()
                     return not self._failed
                 work()
             if self._scheduler.busy:
