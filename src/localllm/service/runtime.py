@@ -330,6 +330,7 @@ def _planner(paths: Paths, settings: Settings, machine: MachineReadings) -> Plan
 
 def _engines(paths: Paths, settings: Settings, reaper: Reaper) -> dict[str, Engine]:
     """The engines of this build; each says by itself whether it can run here."""
+    from localllm.engines.builds.shelf import Shelf
     from localllm.engines.llama_cpp.engine import LlamaCppEngine
     from localllm.engines.llama_server.engine import LlamaServerEngine
 
@@ -342,6 +343,10 @@ def _engines(paths: Paths, settings: Settings, reaper: Reaper) -> dict[str, Engi
             token_timeout_s=token_s,
         ),
         "llama_cpp": LlamaCppEngine(
-            log_dir=paths.log_dir, load_timeout_s=load_s, token_timeout_s=token_s, reaper=reaper
+            log_dir=paths.log_dir,
+            load_timeout_s=load_s,
+            token_timeout_s=token_s,
+            reaper=reaper,
+            shelf=Shelf(paths.builds_dir),
         ),
     }

@@ -45,6 +45,7 @@ from localllm.engines.base import (
     InstanceStats,
     LoadProgress,
 )
+from localllm.engines.builds.shelf import Shelf
 from localllm.engines.llama_cpp import protocol
 from localllm.engines.model_file import FileIdentity
 from localllm.engines.process import Child, ChildSpec, spawn
@@ -64,6 +65,7 @@ class LlamaCppEngine(Engine):
     """Models on llama-cpp-python, each in its own worker process.
 
     ``load_timeout_s``: longest silence while loading; ``token_timeout_s``: longest silence of a worker that has work.
+    ``shelf``: builds of llama-cpp-python beside the environment's own; the one in use there comes first.
     """
 
     name = "llama_cpp"
@@ -76,20 +78,30 @@ class LlamaCppEngine(Engine):
         token_timeout_s: float = 60.0,
         reaper: Reaper | None = None,
         command: Sequence[str] = _WORKER,
+        shelf: Shelf | None = None,
     ) -> None:
         self._log_dir = log_dir
         self._load_timeout_s = load_timeout_s
         self._token_timeout_s = token_timeout_s
         self._reaper = reaper or Reaper(log_dir.parent / "children")
         self._command = tuple(command)
+        self._shelf = shelf
 
     async def status(self) -> EngineStatus:
+        build = self._shelf.in_use() if self._shelf else None
+        if build is not None:
+            return EngineStatus(
+                name=self.name,
+                available=True,
+                version=build.version,
+                reason=f"The build {build.name} is in use.",
+            )
         if importlib.util.find_spec("llama_cpp") is None or importlib.util.find_spec("numpy") is None:
             return EngineStatus(
                 name=self.name,
                 available=False,
                 reason="llama-cpp-python is not installed.",
-                hint="Install it with: pip install 'localllm[llama-cpp]' (needs a C compiler).",
+                hint="Get the build for this machine with: localllm engine install",
             )
         return EngineStatus(
             name=self.name,
@@ -108,6 +120,7 @@ class LlamaCppEngine(Engine):
             name=f"llama_cpp-{Path(plan.model_path).stem}",
             command=self._command,
             log_dir=self._log_dir,
+            environment=self._build_environment(),
             on_line=log.add,
         )
         try:
@@ -125,6 +138,13 @@ class LlamaCppEngine(Engine):
             raise
         info = _info(ready, plan, child.pid, log.text())
         return LlamaCppInstance(child, info, file, token_timeout_s=self._token_timeout_s)
+
+    def _build_environment(self) -> dict[str, str]:
+        """What makes a worker import the chosen build instead of the one beside localllm."""
+        build = self._shelf.in_use() if self._shelf else None
+        if self._shelf is None or build is None:
+            return {}
+        return {"PYTHONPATH": str(self._shelf.path_of(build.name))}
 
     async def _until_ready(
         self, child: Child, log: _LoadLog, on_progress: Callable[[LoadProgress], None]
