@@ -11,6 +11,10 @@ from click.shell_completion import CompletionItem
 from localllm.core.errors import LocalLLMError
 from localllm.core.launch import KV_CACHE_TYPES
 
+PROFILES = ("chat", "code", "agent", "long-document", "batch")
+TARGETS = ("llama-server", "vllm", "sglang", "ollama")
+"""The values of ``core.plan.Profile`` and ``core.export.Target``, which take too long to import for a ``--help``."""
+
 
 def complete_model(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names in the local store that begin with what was typed: read from disk, so that a Tab starts no service."""
@@ -87,3 +91,28 @@ class ByteCount(click.ParamType[int]):
             return value if isinstance(value, int) else parse_bytes(str(value))
         except ValueError:
             self.fail(f"{value!r} is not an amount of memory; write 8GiB or 512MiB.", param, ctx)
+
+
+def profile_option(
+    name: str = "--profile", help: str = ""
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """``--profile``: what a model is for, which decides how much context and how many requests at once."""
+    return click.option(
+        name,
+        "profile",
+        type=click.Choice(PROFILES),
+        help=help
+        or "What for; decides how long a context and how many requests at once are worth their memory.",
+    )
+
+
+simulate_option = click.option(
+    "--simulate", metavar="GPU", help="Plan for another machine: 'RTX 4090', '2x RTX 3090', 'M3 Max'."
+)
+
+as_option = click.option(
+    "--as",
+    "target",
+    type=click.Choice(TARGETS),
+    help="Print the plan for another program: its command line, or an Ollama Modelfile.",
+)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from localllm.cli.arguments import complete_model, context_options
+from localllm.cli.arguments import as_option, complete_model, context_options, simulate_option
 from localllm.cli.output import Column, Result, emit, paint, table
 from localllm.cli.session import Remote, call, json_option, remote_options
 from localllm.tui.sanitise import clean_text
@@ -20,9 +19,8 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model", shell_complete=complete_model)
 @context_options
-@click.option(
-    "--simulate", metavar="GPU", help="Plan for another machine: 'RTX 4090', '2x RTX 3090', 'M3 Max'."
-)
+@simulate_option
+@as_option
 @json_option
 @remote_options
 def command(
@@ -31,10 +29,13 @@ def command(
     kv_type: str | None,
     parallel: int | None,
     simulate: str | None,
+    target: str | None,
     as_json: bool,
     remote: Remote,
 ) -> None:
-    """One row per quantisation of MODEL (a name in the store, or a GGUF file): what it takes and whether that is free.
+    """One row per quantisation of MODEL: what it takes and whether that is free.
+
+    MODEL is a name in the store, a GGUF file, or a well-known model that is not here (Qwen3-32B), planned from its figures.
 
     ★ is what this machine should run, ● a file that is here. "of" is the memory that is free now.
 
@@ -44,7 +45,10 @@ def command(
              partial  some layers stay on the CPU
              no       does not fit
     """
-    if simulate is not None or model.endswith(".gguf"):
+    if target is not None:
+        _print_as(target, model, context_length, kv_type, parallel, simulate, as_json=as_json)
+        return
+    if simulate is not None or model.endswith(".gguf") or not _is_in_store(model, remote):
         found = _here(model, context_length, kv_type, parallel, simulate)
     else:
         found = call(
@@ -60,29 +64,55 @@ def _here(
     model: str, context_length: int | None, kv_type: str | None, parallel: int | None, simulate: str | None
 ) -> FitTable:
     """Computed in this process, from the header alone: for a file, or for a machine that is not this one."""
-    from localllm.cli.local_model import this_machine
-    from localllm.core.facts import facts_from_header
+    from localllm.cli.local_model import find_model_or_figures, machine_for
     from localllm.core.recommend import fit_table
-    from localllm.hardware.simulate import simulate as simulated
-    from localllm.hub.gguf_file import read_header
+    from localllm.hardware.devices import load_device_table
 
-    machine = this_machine() if simulate is None else simulated(simulate)
-    facts = facts_from_header(read_header(_file_of(model)))
+    found = find_model_or_figures(model)
     return fit_table(
-        facts,
-        machine,
-        model=model,
-        here={facts.quant: facts.size_bytes},
+        found.facts,
+        machine_for(simulate),
+        model=found.name if not found.here else model,
+        here={found.facts.quant: found.facts.size_bytes} if found.here else {},
         context_length=context_length,
         kv_type=kv_type or "f16",
         parallel=parallel or 1,
+        device_table=load_device_table(),
     )
 
 
-def _file_of(model: str) -> Path:
-    from localllm.cli.local_store import local_store
+def _is_in_store(model: str, remote: Remote) -> bool:
+    """Whether the service has to be asked: about what is on another machine, and about what is in the store here.
 
-    return Path(model) if model.endswith(".gguf") else local_store().get(model).path
+    A name that is neither in the store nor well known is the service's to refuse: it knows what is near.
+    """
+    from localllm.cli.local_model import find_model_or_figures
+    from localllm.core.errors import LocalLLMError
+
+    if remote.host is not None:
+        return True
+    try:
+        return find_model_or_figures(model).here
+    except LocalLLMError:
+        return True
+
+
+def _print_as(
+    target: str,
+    model: str,
+    context_length: int | None,
+    kv_type: str | None,
+    parallel: int | None,
+    simulate: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    from localllm.cli.local_model import find_model_or_figures, machine_for
+    from localllm.cli.plan import plan_as_load, print_export
+
+    found, machine = find_model_or_figures(model), machine_for(simulate)
+    plan = plan_as_load(found, machine, context_length, kv_type, parallel, None)
+    print_export(found, machine, plan, target, as_json=as_json)
 
 
 def _lines(found: FitTable) -> Iterator[str]:

@@ -7,19 +7,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from localllm.cli.arguments import context_options, model_argument
+from localllm.cli.arguments import context_options, model_argument, profile_option
 from localllm.cli.output import Result, emit, paint
 from localllm.cli.progress import ProgressLine
 from localllm.cli.session import Remote, call, json_option, remote_options
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from localllm.client.client import Client
     from localllm.core.control import InstanceState, LoadRequest
+
+    Profile = Literal["chat", "code", "agent", "long-document", "batch"]
 
 
 @click.command()
 @model_argument
 @context_options
+@profile_option()
 @click.option(
     "--engine", type=click.Choice(["llama_server", "llama_cpp", "ollama"]), help="Which engine runs it."
 )
@@ -37,6 +42,7 @@ def command(
     context_length: int | None,
     kv_type: str | None,
     parallel: int | None,
+    profile: Profile | None,
     engine: str | None,
     gpu_layers: int | None,
     threads: int | None,
@@ -60,6 +66,7 @@ def command(
         keep_alive_seconds=keep_alive,
         pin=pin,
         force=force,
+        profile=profile,
     )
     state = call(remote, lambda client: load_showing_progress(client, request))
     emit(Result("instance", state, lambda: _lines(state)), as_json=as_json)

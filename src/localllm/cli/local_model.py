@@ -1,4 +1,4 @@
-"""A model for the verbs that measure it themselves: its file, its facts, and a plan for this machine."""
+"""A model for the verbs that plan or measure in their own process: its file, its facts, and a plan for a machine."""
 
 from __future__ import annotations
 
@@ -10,14 +10,22 @@ from localllm.core.launch import LaunchPlan
 from localllm.core.machine import Machine
 from localllm.core.plan import Wish, plan_load
 
+USUAL_QUANT = "Q4_K_M"
+"""What a model that is not here is planned as, unless its name says another quantisation."""
+
 
 class LocalModel(NamedTuple):
-    """``key`` identifies the file over time: its digest where the store knows it, else its name and size."""
+    """``key`` identifies the file over time: its digest where the store knows it, else its name and size.
+
+    ``here`` is false for a model that is known by its published figures only; its ``path`` is then what its file would
+    be called.
+    """
 
     name: str
     path: Path
     facts: ModelFacts
     key: str
+    here: bool = True
 
 
 def find_local_model(model: str) -> LocalModel:
@@ -36,6 +44,39 @@ def find_local_model(model: str) -> LocalModel:
     stored = local_store().get(model)
     facts = facts_from_header(read_header(stored.path))
     return LocalModel(stored.name, stored.path, facts, stored.key)
+
+
+def find_model_or_figures(model: str) -> LocalModel:
+    """A model as ``find_local_model`` finds it, else one known by its figures: ``Qwen3-32B``, ``Qwen3-32B:Q6_K``.
+
+    Raises:
+        ModelNotFound, GGUFError: it is neither here nor known.
+    """
+    from localllm.core.errors import ModelNotFound
+
+    try:
+        return find_local_model(model)
+    except ModelNotFound:
+        found = _known(model)
+        if found is None:
+            raise
+        return found
+
+
+def _known(model: str) -> LocalModel | None:
+    from localllm.core.derive import facts_from_figures
+    from localllm.core.known_models import find_known_model, parse_known_models
+    from localllm.core.quant_mix import known_mix
+    from localllm.hardware.assets import asset_path
+
+    base, _, tag = model.partition(":")
+    known = find_known_model(base, parse_known_models(asset_path("known_models.jsonl").read_text("utf-8")))
+    quant = tag.upper() or USUAL_QUANT
+    if known is None or not known_mix(quant):
+        return None
+    facts = facts_from_figures(known.figures, quant, name=known.names[0])
+    file_name = f"{known.names[0]}-{quant}.gguf"
+    return LocalModel(f"{known.names[0]}:{quant}", Path(file_name), facts, f"known:{file_name}", here=False)
 
 
 def plan_for(
@@ -61,6 +102,15 @@ def this_machine() -> Machine:
     from localllm.settings.paths import resolve_paths
 
     return detect_here(cache_dir=resolve_paths().cache_dir, overrides=local_overrides())
+
+
+def machine_for(simulate: str | None) -> Machine:
+    """This machine, or the one that ``--simulate`` names. Raises HardwareError."""
+    if simulate is None:
+        return this_machine()
+    from localllm.hardware.simulate import simulate as simulated
+
+    return simulated(simulate)
 
 
 def local_overrides() -> dict[str, str]:

@@ -40,6 +40,8 @@ VERBS: dict[str, dict[str, Verb]] = {
         "import": Verb("import_model", "Take a GGUF file into the store"),
         "rm": Verb("rm", "Remove a model from the store"),
         "fit": Verb("fit", "Which quantisation fits this machine, and how fast"),
+        "recommend": Verb("recommend", "Models that this machine should run"),
+        "plan": Verb("plan", "How a model would be loaded, and what hardware it needs"),
         "eval": Verb("evaluate", "What a quantisation loses, measured on a text"),
     },
     "What is running": {

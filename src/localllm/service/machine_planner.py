@@ -15,7 +15,7 @@ from localllm.core.errors import GGUFError
 from localllm.core.facts import ModelFacts, facts_from_header
 from localllm.core.machine import Device, Machine
 from localllm.core.memory import Extras, MemoryEstimate
-from localllm.core.plan import Wish, plan_load
+from localllm.core.plan import Profile, Wish, plan_load
 from localllm.engines.tuning import TuningFile, quiet_threads
 from localllm.hub.gguf_file import read_header
 from localllm.hub.store import StoredModel
@@ -59,13 +59,14 @@ class MachinePlanner:
         machine = await self._machine.get()
         settings = self._settings
         wish = Wish(
-            context_length=request.context_length or settings.context_length,
+            context_length=request.context_length or (None if request.profile else settings.context_length),
             parallel=request.parallel or settings.parallel,
             kv_type=request.kv_type or settings.kv_type,
             gpu_layers=request.gpu_layers if request.gpu_layers is not None else settings.gpu_layers,
             threads=request.threads or settings.threads,
             available_bytes=dict(available_bytes),
             embedding=embedding,
+            profile=Profile(request.profile) if request.profile else None,
             force=request.force,
         )
         wish = await asyncio.to_thread(self._with_threads, wish, model, machine)

@@ -464,5 +464,6 @@ def _asks_for_another_form(request: LoadRequest, resident: Resident) -> bool:
         (request.kv_type, launch.kv_type_k if launch else None, before.kv_type),
         (request.gpu_layers, launch.gpu_layers if launch else None, before.gpu_layers),
         (request.threads, launch.threads if launch else None, before.threads),
+        (request.profile, before.profile, before.profile),
     ]
     return any(wish is not None and wish not in (present, asked) for wish, present, asked in wishes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -61,6 +62,20 @@ async def test_a_plan_is_made_of_the_files_header_the_settings_and_the_wish(mode
     assert planned.launch.kv_type_k == "q8_0" and planned.launch.model_path == str(model.path)
     assert planned.total_bytes == planned.bytes_by_device["cpu"] > model.size_bytes
     assert planned.total_layers == 5
+
+
+async def test_what_a_model_is_for_decides_what_is_left_open(tmp_path: Path) -> None:
+    path = write_tiny_gguf(tmp_path / "long.gguf", "llama", context_length=131_072)
+    model = Store(tmp_path / "store").import_file(path, name="long", mode="reference")
+    planner = MachinePlanner(EngineSettings(context_length=4096), MachineReadings(Probe()))
+
+    async def context_of(profile: Literal["agent", "batch"] | None) -> int:
+        request = LoadRequest(model="long", profile=profile)
+        return (await planner.plan(model, request, {"cpu": 8 * GIB})).launch.context_length
+
+    assert await context_of(None) == 4096  # the settings', as nobody said what for
+    assert await context_of("batch") == 8192
+    assert await context_of("agent") >= 32_768
 
 
 async def test_what_the_ledger_leaves_decides_and_not_what_is_built_in(model: StoredModel) -> None:
