@@ -6,11 +6,12 @@ import asyncio
 import itertools
 import os
 import sys
+import threading
 from collections.abc import AsyncIterator
 
 import msgspec
 
-from localllm.core.control import State, StateDelta
+from localllm.core.control import History, State, StateDelta
 from localllm.core.errors import LocalLLMError
 from localllm.tui.main import run_app
 from tests.support.fake_backend import FakeBackend
@@ -34,10 +35,21 @@ class TickingBackend(FakeBackend):
             ticking.cancel()
 
 
+class StuckBackend(FakeBackend):
+    """Asked for more than five minutes of history, it stops the app's event loop for a minute."""
+
+    async def history(self, seconds: float) -> History:
+        if seconds > 300:
+            threading.Event().wait(60)
+        return await super().history(seconds)
+
+
+KINDS: dict[str, type[FakeBackend]] = {"FAKE_TICKS": TickingBackend, "FAKE_STUCK": StuckBackend}
+
+
 def main() -> int:
-    backend = (TickingBackend if os.environ.get("FAKE_TICKS") else FakeBackend)(
-        IDLE if os.environ.get("FAKE_IDLE") else STATE
-    )
+    kind = next((kind for name, kind in KINDS.items() if os.environ.get(name)), FakeBackend)
+    backend = kind(IDLE if os.environ.get("FAKE_IDLE") else STATE)
     try:
         return run_app(connect=backend.connect, start_screen=sys.argv[1] if len(sys.argv) > 1 else "chat")
     except LocalLLMError as error:

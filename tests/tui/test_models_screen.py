@@ -158,6 +158,7 @@ async def test_a_model_is_searched_looked_at_and_pulled(shown: Shown, backend: F
         assert backend.asked("search") == [""]
         await press(pilot, *"qwen")
         assert backend.asked("search") == ["", "qwen"]
+        assert "Fits whole in Q4_K_M" in str(pilot.app.screen.query_one("#note", Static).visual)
         await press(pilot, "enter", "enter")
         assert backend.asked("preview") == [PullRequest(reference="hf.co/Qwen/Qwen3-8B-GGUF")]
         assert isinstance(pilot.app.screen, PullChoice)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from localllm.tui.terminal import HANG_UP_EXIT
 from tests.support.pty_process import PtyProcess
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
@@ -67,6 +68,15 @@ def test_a_lost_connection_ends_it() -> None:
         up(process)
         process.hang_up()
         assert process.wait(LEAVE_SECONDS) is not None
+
+
+def test_a_lost_terminal_ends_even_an_app_that_is_stuck() -> None:
+    with running("monitor", FAKE_STUCK="1") as process:
+        up(process)
+        process.send(b"w")  # the app now sleeps in its event loop for a minute
+        process.read(0.5)
+        process.hang_up()
+        assert process.wait(LEAVE_SECONDS) == HANG_UP_EXIT
 
 
 def test_a_dumb_terminal_gets_a_sentence() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from localllm.core.errors import LocalLLMError
 from localllm.settings.paths import resolve_paths
 from localllm.tui.backend import Backend
-from localllm.tui.terminal import draw_in_ascii, look
+from localllm.tui.terminal import draw_in_ascii, end_with, look
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -83,6 +83,7 @@ def run_app(
         theme=theme or wanted.theme,
         start_screen=start_screen,
     )
+    end_with(sys.__stdin__.fileno() if sys.__stdin__ is not None else 0)
     asyncio.run(_until_left(app))
     return app.return_code or 0
 

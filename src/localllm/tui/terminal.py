@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import codecs
 import os
+import select
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+HANG_UP_GRACE_SECONDS = 2.0
+HANG_UP_EXIT = 129  # 128 + SIGHUP, as shells report it
 FALLBACK_HANDLER = "localllm-ascii"
 
 # One cell for one cell, so that columns stay aligned.
@@ -76,6 +81,26 @@ def draw_in_ascii() -> None:
     stream = sys.__stderr__
     if stream is not None and hasattr(stream, "reconfigure"):
         stream.reconfigure(errors=FALLBACK_HANDLER)
+
+
+def end_with(fileno: int, grace_seconds: float = HANG_UP_GRACE_SECONDS) -> None:
+    """End this process when the terminal behind ``fileno`` is gone, whatever the app is doing then.
+
+    Textual writes through a thread that dies with the first failed write; after that the app may wait for it for
+    ever, deaf to every signal. A thread of our own sees the hang-up, leaves time for an orderly end, and then exits.
+    """
+    if os.name != "posix":
+        return
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(fileno, 0)  # hang-up and error are told without being asked for
+        events = poll.poll()
+        if events and events[0][1] & (select.POLLHUP | select.POLLERR):
+            time.sleep(grace_seconds)
+            os._exit(HANG_UP_EXIT)
+
+    threading.Thread(target=watch, name="hang-up", daemon=True).start()
 
 
 def reset_sequence() -> str:

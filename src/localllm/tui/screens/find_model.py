@@ -81,12 +81,22 @@ class FindModel(ModalScreen[str | None]):
 
     def _show(self, found: SearchResults) -> None:
         self._hits = found.hits
-        self.query_one(Table).show([hit_row(hit) for hit in found.hits])
-        self.query_one("#note", Static).update(text(("  ".join(found.problems), "$warning")))
+        table = self.query_one(Table)
+        table.show([hit_row(hit) for hit in found.hits])
+        if found.problems:
+            self.query_one("#note", Static).update(text(("  ".join(found.problems), "$warning")))
+        else:
+            self._describe(table.highlighted)
 
     def on_table_highlighted(self, event: Table.Highlighted) -> None:
-        hit = next((h for h in self._hits if h.reference == event.key), None)
-        if hit is not None:
+        self._describe(event.key)
+
+    def _describe(self, reference: str | None) -> None:
+        """Say of the hit under the cursor why it is where it is, and under which licence it comes."""
+        hit = next((h for h in self._hits if h.reference == reference), None)
+        if hit is None:
+            self.query_one("#note", Static).update(text())
+        else:
             words = "  ".join(
                 filter(None, (hit.why, hit.licence, "needs an accepted licence" if hit.gated else None))
             )
