@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 @json_option
 @remote_options
 def command(as_json: bool, remote: Remote) -> None:
-    """What is in the store, and what of it is loaded."""
+    """What is in the store, what other tools keep on this machine, and what of it is loaded.
+
+    Models of Ollama, Hugging Face's cache, llama.cpp's cache, LM Studio and the folders in models.folders run where
+    they lie, without a copy.
+    """
     found = call(remote, lambda client: client.models())
     emit(Result("models", found, lambda: _lines(found)), as_json=as_json)
     if not found.models and not as_json:
@@ -37,6 +41,7 @@ def _lines(found: ModelList) -> Iterator[str]:
         Column("parameters", right=True, spare=2),
         Column("context", right=True, spare=3),
         Column("can", spare=1),
+        Column("owner", spare=4),
         Column("state", style=_state_style),
     ]
     yield from table(
@@ -48,6 +53,7 @@ def _lines(found: ModelList) -> Iterator[str]:
                 format_count(model.parameters) if model.parameters else None,
                 format_context(model.trained_context_length) if model.trained_context_length else None,
                 ", ".join(model.capabilities),
+                model.owner if model.owner != "localllm" else None,
                 "broken" if model.problem else "loaded" if model.loaded else None,
             )
             for model in found.models

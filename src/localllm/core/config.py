@@ -64,6 +64,9 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         str | None, Meta(description="Folder of the model store; unset = in the data folder")
     ] = None
     default: Annotated[str | None, Meta(description="Model used when none is named")] = None
+    folders: Annotated[
+        tuple[str, ...], Meta(description="More folders whose GGUF files are listed, where they lie")
+    ] = ()
     keep_alive_seconds: Annotated[
         Seconds | None,
         Meta(description="Unload a model idle for so long; unset = keep it until the memory is needed"),

@@ -1,18 +1,32 @@
-"""The store as requests see it: looked up by name thousands of times, read from disk only when it has changed."""
+"""The library as requests see it: looked up by name thousands of times, read from disk only when it has changed.
+
+Our own store comes first; what other tools keep on this machine follows, under its owner's name.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from localllm.core.control import ModelSummary
+from localllm.core.errors import ModelNotFound
+from localllm.hub.names import near_names
 from localllm.hub.store import Store, StoredModel
 
 
-class Catalogue:
-    """A cache over ``Store`` that notices changes by the manifest folder's time stamp (one ``stat`` a look-up)."""
+def _none() -> Sequence[StoredModel]:
+    return ()
 
-    def __init__(self, store: Store) -> None:
+
+class Catalogue:
+    """A cache over ``Store`` that notices changes by the manifest folder's time stamp (one ``stat`` a look-up).
+
+    ``others`` gives the models of other tools, as they were last seen.
+    """
+
+    def __init__(self, store: Store, others: Callable[[], Sequence[StoredModel]] = _none) -> None:
         self.store = store
+        self._others = others
         self.problems: tuple[str, ...] = ()
         self._folder = store.root / "manifests"
         self._stamp: int | None = None
@@ -24,14 +38,14 @@ class Catalogue:
         self._forget_if_changed()
         model = self._by_name.get(name)
         if model is None:
-            model = self._by_name[name] = self.store.get(name)
+            model = self._by_name[name] = self._look_up(name)
         return model
 
     def list(self) -> tuple[StoredModel, ...]:
         self._forget_if_changed()
         if self._all is None:
             scan = self.store.scan()
-            self._all, self.problems = scan.models, scan.problems
+            self._all, self.problems = (*scan.models, *self._others()), scan.problems
         return self._all
 
     def summaries(self, loaded: frozenset[str]) -> tuple[ModelSummary, ...]:
@@ -41,6 +55,21 @@ class Catalogue:
         """Read everything anew at the next look-up."""
         self._by_name.clear()
         self._all = None
+
+    def _look_up(self, name: str) -> StoredModel:
+        try:
+            return self.store.get(name)
+        except ModelNotFound:
+            others = {model.name.lower(): model for model in self._others()}
+            wanted = name.lower()
+            variants = [each for each in others if each.rpartition(":")[0] == wanted]
+            found = others.get(wanted) or others.get(f"{wanted}:latest")
+            if found is None and len(variants) == 1:
+                found = others[variants[0]]
+            if found is None:
+                near = near_names(name, (model.name for model in self.list()))
+                raise ModelNotFound(name, near=near) from None
+            return found
 
     def _forget_if_changed(self) -> None:
         stamp = _modified_ns(self._folder)

@@ -24,11 +24,13 @@ from localllm.core.errors import LocalLLMError
 from localllm.core.machine import Machine
 from localllm.engines.base import Engine
 from localllm.engines.reaper import Reaper
+from localllm.engines.residuals import ResidualFile
 from localllm.engines.tuning import TuningFile
 from localllm.hardware.overrides import parse_overrides
 from localllm.hardware.remembered import detect_here
 from localllm.hardware.sampler import Sampler
 from localllm.hub.curated import Curated
+from localllm.hub.discover import places_from
 from localllm.hub.sources.access import read_access
 from localllm.hub.store import Store
 from localllm.service.activity import Activity
@@ -39,11 +41,13 @@ from localllm.service.chats import Chats
 from localllm.service.configuration import Configuration
 from localllm.service.curation import newest_catalogue
 from localllm.service.database import Database
+from localllm.service.discovered import Discovered
 from localllm.service.downloads import Downloads, open_downloads
 from localllm.service.events import StateHub
 from localllm.service.gateway.chain import Gateway
 from localllm.service.history import HistoryRing
 from localllm.service.keys import Keys
+from localllm.service.learning import Learning
 from localllm.service.ledger import Ledger
 from localllm.service.lock import ServiceLock
 from localllm.service.machine import MachineReadings
@@ -57,6 +61,7 @@ from localllm.service.records import Records
 from localllm.service.sampler import ServiceSampler
 from localllm.service.schema import schema
 from localllm.service.shutdown import Shutdown
+from localllm.service.stored_responses import StoredResponses
 from localllm.service.tasks import Tasks
 from localllm.service.watchdog import Watchdog
 from localllm.settings.identity import ensure_admin_key, read_identity, remove_identity, write_identity
@@ -82,6 +87,7 @@ class Runtime:
     machine: MachineReadings
     engines: Mapping[str, Engine]
     planning: Planning
+    learning: Learning
     ledger: Ledger
     activity: Activity
     manager: Manager
@@ -90,6 +96,7 @@ class Runtime:
     pipeline: Pipeline
     keys: Keys
     gateway: Gateway
+    responses: StoredResponses
     chats: Chats
     tasks: Tasks
     downloads: Downloads
@@ -163,15 +170,24 @@ async def open_runtime(
         # models
         background = await stack.enter_async_context(Background())
         store = Store(_store_dir(paths, settings))
-        catalogue = Catalogue(store)
+        discovered = Discovered(
+            places_from(os.environ, folders=settings.models.folders),
+            paths.cache_dir / "discovered.json",
+            store,
+            touch.models_changed,
+        )
+        catalogue = Catalogue(store, lambda: discovered.models)
+        touch.catalogue = catalogue
+        background.spawn(discovered.run(), name="other stores")
         overrides = parse_overrides(
             settings.hardware.overrides, margin_bytes=settings.engine.memory_margin_bytes
         )
         machine = MachineReadings(
             detect or partial(detect_here, cache_dir=paths.cache_dir, overrides=overrides)
         )
-        planning = planning if planning is not None else _planner(paths, settings, machine)
         engines = engines if engines is not None else _engines(paths, settings, reaper)
+        learning = Learning(ResidualFile(paths.residuals_file), engines, machine)
+        planning = planning if planning is not None else _planner(paths, settings, machine, learning)
         for engine in engines.values():
             stack.push_async_callback(engine.close)
         ledger = Ledger()
@@ -188,6 +204,9 @@ async def open_runtime(
             max_loaded=settings.models.max_loaded,
             notices=notices,
             on_change=touch.later(Section.INSTANCES, Section.MODELS),
+            on_loaded=lambda planned, info: background.spawn(
+                learning.learn(planned.memory, info), name="learning"
+            ),
         )
         stack.push_async_callback(manager.close)
 
@@ -220,7 +239,7 @@ async def open_runtime(
                 queue_file=paths.downloads_file,
                 tasks=tasks,
                 background=background,
-                on_store_change=touch.store_changed(catalogue),
+                on_store_change=touch.models_changed,
             )
         )
 
@@ -278,6 +297,7 @@ async def open_runtime(
             machine=machine,
             engines=engines,
             planning=planning,
+            learning=learning,
             ledger=ledger,
             activity=activity,
             manager=manager,
@@ -286,6 +306,7 @@ async def open_runtime(
             pipeline=pipeline,
             keys=keys,
             gateway=gateway,
+            responses=StoredResponses(),
             chats=chats,
             tasks=tasks,
             downloads=downloads,
@@ -300,6 +321,7 @@ class Touch:
 
     def __init__(self) -> None:
         self.hub: StateHub | None = None
+        self.catalogue: Catalogue | None = None
 
     def later(self, *sections: Section) -> Callable[[], None]:
         def touch() -> None:
@@ -309,14 +331,11 @@ class Touch:
 
         return touch
 
-    def store_changed(self, catalogue: Catalogue) -> Callable[[], None]:
-        """To be called when the store has another content now."""
-
-        def changed() -> None:
-            catalogue.forget()
-            self.later(Section.MODELS)()
-
-        return changed
+    def models_changed(self) -> None:
+        """The library has another content now."""
+        if self.catalogue is not None:
+            self.catalogue.forget()
+        self.later(Section.MODELS)()
 
 
 def _store_dir(paths: Paths, settings: Settings) -> Path:
@@ -324,8 +343,8 @@ def _store_dir(paths: Paths, settings: Settings) -> Path:
     return Path(chosen).expanduser() if chosen else paths.store_dir
 
 
-def _planner(paths: Paths, settings: Settings, machine: MachineReadings) -> Planning:
-    return MachinePlanner(settings.engine, machine, TuningFile(paths.tuning_file))
+def _planner(paths: Paths, settings: Settings, machine: MachineReadings, learning: Learning) -> Planning:
+    return MachinePlanner(settings.engine, machine, TuningFile(paths.tuning_file), learning)
 
 
 def _engines(paths: Paths, settings: Settings, reaper: Reaper) -> dict[str, Engine]:

@@ -20,7 +20,7 @@ from localllm.core.control import (
     Removed,
     UnloadRequest,
 )
-from localllm.core.errors import BadRequest, LocalLLMError
+from localllm.core.errors import BadRequest, Conflict, LocalLLMError
 from localllm.core.launch import KV_CACHE_TYPES
 from localllm.service.fit import fit_of
 from localllm.service.imports import start_import
@@ -66,6 +66,12 @@ class ModelRoutes:
     async def remove(self, request: Request) -> Response:
         runtime = self._runtime
         model = runtime.manager.resolve(request.path_params["name"])
+        if model.owner != "localllm":
+            raise Conflict(
+                f"{model.name} belongs to {model.owner}; localllm deletes nothing in another tool's store.",
+                hint="Remove it there.",
+                param="model",
+            )
         if flag(request, "force"):
             if runtime.manager.is_loaded(model.name):
                 await runtime.manager.unload(model.name, force=True)
