@@ -29,13 +29,18 @@ import psutil
 
 from benchmarks.support import Figure, Goal, figure, print_figures
 from localllm.hub.demo import DEMO_BYTES, DEMO_SHA256, demo_model_path
+from localllm.hub.discover import HeaderNotes, Places, discover, models_from
+from localllm.hub.gguf_file import read_header
 from localllm.settings.paths import Paths, resolve_paths
 from tests.support.loopback_hub import REPOSITORY, Faults, LoopbackHub
+from tests.support.other_stores import hugging_face_file, ollama_model, put
 from tests.support.service_process import REAL, ServiceProcess
+from tests.support.tiny_gguf import write_tiny_gguf
 from tests.support.until import wait_until
 
 MEGABYTE = 1 << 20
 NAME = f"{REPOSITORY}:Q4_K_M"
+MODELS = 200
 
 
 def main() -> int:
@@ -51,8 +56,10 @@ def main() -> int:
         root = Path(folder)
         speed, rounds = measure_speed(model, root / "speed", options.rounds)
         resumed, kills = measure_kills(model, root / "kills", options.kills)
-    print_figures([*speed, *resumed], {"rounds": rounds, "kills": kills}, as_json=options.json)
-    return 0 if all(each.met is not False for each in (*speed, *resumed)) else 1
+        discovered = measure_discovery(model, root / "stores", root)
+    figures = [*speed, *resumed, *discovered]
+    print_figures(figures, {"rounds": rounds, "refetched_mb": kills}, as_json=options.json)
+    return 0 if all(each.met is not False for each in figures) else 1
 
 
 # ---------------------------------------------------------------- speed
@@ -147,6 +154,59 @@ def recorded_bytes(paths: Paths) -> int:
     for state in (paths.store_dir / "downloads").glob("*.state"):
         return sum(end - start for start, end in json.loads(state.read_bytes())["done"])
     return 0
+
+
+# ---------------------------------------------------------------- discovery
+
+
+def measure_discovery(model: Path, stores: Path, root: Path) -> list[Figure]:
+    """200 models in five stores, forty of them with the header of a real one: first with nothing known, then again."""
+    places = fill_stores(model, stores)
+    notes_file = root / "notes.json"
+    began = time.monotonic()
+    found = discover(places)
+    models = models_from(found, HeaderNotes(notes_file), ())
+    cold = time.monotonic() - began
+    assert len(models) == MODELS, f"{len(models)} models"
+    while any(each.architecture is None for each in models):
+        models = models_from(found, HeaderNotes(notes_file), ())
+    warm = []
+    for _ in range(5):
+        began = time.monotonic()
+        assert models_from(discover(places), HeaderNotes(notes_file), ()) == models
+        warm.append(time.monotonic() - began)
+    return [
+        figure("discover_cold_ms", cold * 1000, "ms", Goal("<=", 1000)),
+        figure("discover_warm_ms", statistics.median(warm) * 1000, "ms", Goal("<=", 100)),
+    ]
+
+
+def fill_stores(model: Path, root: Path) -> Places:
+    """The five stores; weights are holes in the files."""
+    with model.open("rb") as file:
+        header = file.read(read_header(model).data_offset)
+    tiny = write_tiny_gguf(root.parent / "tiny.gguf", "llama", weights="f16").read_bytes()
+    for number in range(MODELS // 5):
+        real = number % 5 == 0
+        # one byte more or less makes another digest; metadata and tensors stay
+        content = (header if real else tiny) + bytes([number])
+        size = DEMO_BYTES if real else len(content)
+        named = f"model{number}-Q4_K_M.gguf"
+        for path in (
+            ollama_model(root / "ollama", f"library/model{number}/latest", content),
+            hugging_face_file(root / "hub", f"maker/Model{number}-GGUF", named, content + b"h").resolve(),
+            put(content, root / "llama.cpp" / named),
+            put(content, root / "studio" / "maker" / f"Studio{number}" / named),
+            put(content, root / "folder" / f"own{number}" / f"own{number}-Q4_K_M.gguf"),
+        ):
+            os.truncate(path, max(size, path.stat().st_size))
+    return Places(
+        ollama=(root / "ollama",),
+        hugging_face=(root / "hub",),
+        llama_cpp=(root / "llama.cpp",),
+        lm_studio=(root / "studio",),
+        folders=(root / "folder",),
+    )
 
 
 # ---------------------------------------------------------------- parts
