@@ -13,6 +13,7 @@ from localllm.core.derive import mix_bytes, requantised
 from localllm.core.device_table import DeviceRow
 from localllm.core.facts import ModelFacts
 from localllm.core.launch import LaunchPlan
+from localllm.core.learn import Corrections
 from localllm.core.machine import Device, Machine
 from localllm.core.memory import DEFAULT_ENGINE, HABITS, Estimator, Extras, MemoryEstimate
 from localllm.core.plan import APPETITES, CPU_UBATCH, halved
@@ -47,9 +48,16 @@ class _Ground(Struct, frozen=True, kw_only=True):
     extras: Extras | None
     device_table: tuple[DeviceRow, ...]
     own_ratios: tuple[float, ...]
+    corrections: Corrections | None
 
     def search(self, facts: ModelFacts) -> Search:
-        estimator = Estimator(facts, self.gpus, extras=self.extras, habits=HABITS[DEFAULT_ENGINE])
+        estimator = Estimator(
+            facts,
+            self.gpus,
+            extras=self.extras,
+            habits=HABITS[DEFAULT_ENGINE],
+            correct=self.corrections.applied if self.corrections is not None else None,
+        )
         return Search(estimator, self.budget, self.base)
 
 
@@ -67,12 +75,13 @@ def fit_table(
     extras: Extras | None = None,
     device_table: Sequence[DeviceRow] = (),
     own_ratios: Sequence[float] = (),
+    corrections: Corrections | None = None,
 ) -> FitTable:
     """Every quant of the model that is ``here`` (quant → file bytes), ``listed`` at its source, or can be made.
 
     The rows are for one context length: the one given, else the longest usual one at which a four-bit file fits
     whole. ``facts`` may be of any one of the files. ``own_ratios``: measured over estimated decode rates on this
-    machine.
+    machine; ``corrections``: what earlier loads here have taught.
     """
     budget = budget_of(machine, available_bytes)
     gpus = usable_gpus(machine, budget)
@@ -93,6 +102,7 @@ def fit_table(
         extras=extras,
         device_table=tuple(device_table),
         own_ratios=tuple(own_ratios),
+        corrections=corrections,
     )
     sizings = _sizings(facts, here, listed or {})
     if context_length is None:

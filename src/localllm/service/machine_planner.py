@@ -13,12 +13,15 @@ from localllm.core.config import EngineSettings
 from localllm.core.control import LoadRequest
 from localllm.core.errors import GGUFError
 from localllm.core.facts import ModelFacts, facts_from_header
+from localllm.core.learn import Corrections
 from localllm.core.machine import Device, Machine
-from localllm.core.memory import Extras, MemoryEstimate
+from localllm.core.memory import DEFAULT_ENGINE, HABITS, Estimator, Extras, MemoryEstimate
 from localllm.core.plan import Profile, Wish, plan_load
 from localllm.engines.tuning import TuningFile, quiet_threads
+from localllm.hardware.devices import load_device_table
 from localllm.hub.gguf_file import read_header
 from localllm.hub.store import StoredModel
+from localllm.service.learning import Learning
 from localllm.service.machine import MachineReadings
 from localllm.service.planning import Planned
 
@@ -26,14 +29,23 @@ _FACTS_KEPT = 32
 
 
 class MachinePlanner:
-    """``Planning`` on the real machine. The planner runs in a thread; headers are read once per file."""
+    """``Planning`` on the real machine. The planner runs in a thread; headers are read once per file.
+
+    ``request.engine`` names the engine that will load, whose habits and whose earlier loads count.
+    """
 
     def __init__(
-        self, settings: EngineSettings, machine: MachineReadings, tuning: TuningFile | None = None
+        self,
+        settings: EngineSettings,
+        machine: MachineReadings,
+        tuning: TuningFile | None = None,
+        learning: Learning | None = None,
     ) -> None:
         self._settings = settings
         self._machine = machine
         self._tuning = tuning
+        self._learning = learning
+        self._device_table = load_device_table()
         self._facts: dict[tuple[str, int, int], ModelFacts] = {}
 
     async def devices(self) -> tuple[Device, ...]:
@@ -65,11 +77,14 @@ class MachinePlanner:
             gpu_layers=request.gpu_layers if request.gpu_layers is not None else settings.gpu_layers,
             threads=request.threads or settings.threads,
             available_bytes=dict(available_bytes),
+            engine=request.engine,
             embedding=embedding,
             profile=Profile(request.profile) if request.profile else None,
             force=request.force,
         )
         wish = await asyncio.to_thread(self._with_threads, wish, model, machine)
+        extras = Extras(projector=_size(model.mmproj_path)) if model.mmproj_path else None
+        taught = await self._taught(request.engine)
         plan = await asyncio.to_thread(
             plan_load,
             facts,
@@ -79,16 +94,27 @@ class MachinePlanner:
             chat_template=model.chat_template,
             stop=model.stop,
             mmproj_path=str(model.mmproj_path) if model.mmproj_path else None,
-            extras=Extras(projector=_size(model.mmproj_path)) if model.mmproj_path else None,
+            extras=extras,
+            device_table=self._device_table,
+            corrections=taught,
         )
+        memory = plan.memory
+        if taught.factors:
+            habits = HABITS.get(request.engine or DEFAULT_ENGINE)
+            memory = Estimator(facts, machine.gpus, extras=extras, habits=habits).estimate(plan.launch)
         return Planned(
             launch=plan.launch,
             bytes_by_device=claims(plan.memory, machine),
             total_bytes=plan.memory.total_bytes,
+            memory=memory,
             total_layers=facts.n_layer + 1,
             reason=plan.reason,
             warnings=plan.warnings,
         )
+
+    async def _taught(self, engine: str | None) -> Corrections:
+        """What earlier loads with ``engine`` (None = the usual one) taught about this machine."""
+        return await self._learning.corrections(engine or DEFAULT_ENGINE) if self._learning else Corrections()
 
     def _with_threads(self, wish: Wish, model: StoredModel, machine: Machine) -> Wish:
         """What nobody has said about threads and batches: as tuned here, else so many as are not busy now."""

@@ -32,7 +32,7 @@ from localllm.core.errors import (
     from_code,
 )
 from localllm.core.generation import Tier
-from localllm.engines.base import Engine, Instance, LoadProgress
+from localllm.engines.base import Engine, Instance, InstanceInfo, LoadProgress
 from localllm.hub.store import StoredModel
 from localllm.service.admission import AdmissionQueue
 from localllm.service.background import Background
@@ -40,7 +40,7 @@ from localllm.service.engine_choice import choose_engine
 from localllm.service.lease import Lease, OnWaiting
 from localllm.service.ledger import Ledger
 from localllm.service.notices import Notices
-from localllm.service.planning import Planning
+from localllm.service.planning import Planned, Planning
 from localllm.service.resident import Resident, file_identity
 from localllm.service.room import Room
 
@@ -77,12 +77,15 @@ class Manager:
         max_loaded: int = 4,
         notices: Notices | None = None,
         on_change: Callable[[], None] = lambda: None,
+        on_loaded: Callable[[Planned, InstanceInfo], object] = lambda planned, info: None,
     ) -> None:
+        """``on_loaded`` hears of each load that went well: its plan, and what the engine made of it."""
         self.source = source
         self.engines = engines
         self.planning = planning
         self.ledger = ledger or Ledger()
         self.on_change = on_change
+        self._on_loaded = on_loaded
         self.default_model = default_model
         self._notices = notices or Notices()
         self._background = background
@@ -321,6 +324,8 @@ class Manager:
             resident.load_failed(LoadFailed(f"Loading {resident.name!r} failed inside localllm: {error!r}."))
         else:
             resident.adopt(instance)
+            if resident.planned is not None:
+                self._on_loaded(resident.planned, instance.info)
             log.info(
                 "model loaded",
                 extra={
@@ -342,7 +347,8 @@ class Manager:
         )
         resident.engine = engine.name
         resident.report(LoadProgress("planning"))
-        resident.planned = planned = await self.room.reserve(resident, request)
+        wish = replace(request, engine=engine.name)
+        resident.planned = planned = await self.room.reserve(resident, wish)
         try:
             return await engine.load(planned.launch, resident.report)
         except OutOfMemory:
@@ -352,7 +358,7 @@ class Manager:
             log.warning("out of memory, one retry with less context", extra={"model": resident.name})
             self.ledger.release(resident.key)
             resident.planned = planned = await self.room.reserve(
-                resident, replace(request, context_length=smaller)
+                resident, replace(wish, context_length=smaller)
             )
             return await engine.load(planned.launch, resident.report)
 

@@ -11,6 +11,7 @@ from localllm.core.control import LoadRequest
 from localllm.core.facts import ModelFacts
 from localllm.core.launch import LaunchPlan
 from localllm.core.machine import Device
+from localllm.core.memory import MemoryEstimate
 from localllm.hub.store import StoredModel
 
 
@@ -18,11 +19,13 @@ class Planned(Struct, frozen=True, kw_only=True):
     """What a load will ask for. ``bytes_by_device`` is its claim on each device; ``reason`` one sentence.
 
     ``total_bytes`` is what it takes in all, for people: unified memory is claimed on two devices and taken once.
+    ``memory`` is the estimate before what earlier loads taught was applied: what this load is compared with.
     """
 
     launch: LaunchPlan
     bytes_by_device: dict[str, int]
     total_bytes: int | None = None
+    memory: MemoryEstimate | None = None
     total_layers: int | None = None
     reason: str | None = None
     warnings: tuple[str, ...] = ()

@@ -83,6 +83,11 @@ class Paths:
         return self.data_dir / "measurements.jsonl"
 
     @property
+    def residuals_file(self) -> Path:
+        """What loads took, against their plans."""
+        return self.data_dir / "residuals.json"
+
+    @property
     def tuning_file(self) -> Path:
         """The fastest threads and batch sizes found by ``localllm tune``."""
         return self.data_dir / "tuning.json"

@@ -414,9 +414,8 @@ async def _wait_for_end(child: Child) -> Exit:
 
 
 def _info(ready: protocol.Ready, plan: LaunchPlan, pid: int, log: str) -> InstanceInfo:
-    kinds = {"weights", "kv", "compute"}
     buffers = (
-        BufferReport(buffer.kind if buffer.kind in kinds else "other", buffer.device, buffer.bytes)
+        BufferReport("kv" if buffer.kind == "recurrent" else buffer.kind, buffer.device, buffer.bytes)
         for buffer in parse_buffers(log)
     )
     return InstanceInfo(
