@@ -23,6 +23,8 @@ from localllm.api.v1.completions import Completions
 from localllm.api.v1.embeddings import Embeddings
 from localllm.api.v1.models import Models
 from localllm.api.v1.port import Port
+from localllm.api.v1.responses import Responses
+from localllm.api.v1.tokens import Tokens
 from localllm.core.errors import NotFound
 from localllm.service.runtime import Runtime
 
@@ -55,10 +57,17 @@ def port_routes(runtime: Runtime) -> list[BaseRoute]:
     port = Port(runtime)
     health = Health(runtime)
     models = Models(port)
+    responses = Responses(port)
+    tokens = Tokens(port)
     endpoints = [
         ("/chat/completions", ChatCompletions(port).create, "POST"),
         ("/completions", Completions(port).create, "POST"),
         ("/embeddings", Embeddings(port).create, "POST"),
+        ("/responses", responses.create, "POST"),
+        ("/responses/{id}", responses.get, "GET"),
+        ("/responses/{id}", responses.delete, "DELETE"),
+        ("/tokenize", tokens.tokenize, "POST"),
+        ("/detokenize", tokens.detokenize, "POST"),
         ("/models", models.list, "GET"),
         ("/models/{model:path}", models.get, "GET"),
         ("/health", health.health, "GET"),

@@ -263,6 +263,26 @@ class EmbeddingRequest(Struct, frozen=True, kw_only=True):
     user: str | None = None
 
 
+class TokenizeRequest(Struct, frozen=True, kw_only=True):
+    """``POST /v1/tokenize``: a text (``content`` as llama.cpp calls it, ``prompt`` as vLLM does), or messages to count.
+
+    ``add_special`` puts the model's own first token before the text.
+    """
+
+    model: ModelName | None = None
+    content: str | None = None
+    prompt: str | None = None
+    messages: list[WireMessage] | None = None
+    add_special: bool = False
+
+
+class DetokenizeRequest(Struct, frozen=True, kw_only=True):
+    """``POST /v1/detokenize``."""
+
+    tokens: Annotated[list[TokenId], Meta(max_length=1 << 20)]
+    model: ModelName | None = None
+
+
 # ---------------------------------------------------------------- replies
 
 
@@ -407,3 +427,18 @@ class ModelReply(Struct, frozen=True, kw_only=True):
 class ModelListReply(Struct, frozen=True, kw_only=True):
     object: Literal["list"] = "list"
     data: list[ModelReply]
+
+
+class TokenizeReply(Struct, frozen=True, kw_only=True):
+    """``tokens`` are not there for messages, whose template may hold tokens that no text has."""
+
+    count: int
+    tokens: list[int] | UnsetType = UNSET
+    max_model_len: int | None = None
+
+
+class DetokenizeReply(Struct, frozen=True, kw_only=True):
+    """The same text under the names of llama.cpp and vLLM."""
+
+    content: str
+    prompt: str

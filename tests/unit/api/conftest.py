@@ -31,6 +31,7 @@ from localllm.service.keys import Keys
 from localllm.service.manager import Manager
 from localllm.service.pipeline import Pipeline
 from localllm.service.runtime import Runtime
+from localllm.service.stored_responses import StoredResponses
 from tests.support.fixed_planning import FixedPlanning
 from tests.support.scripted_engine import ScriptedEngine
 
@@ -178,6 +179,7 @@ async def open_port(tmp_path: Path) -> AsyncIterator[OpenPort]:
                     manager=manager,
                     pipeline=pipeline,
                     keys=keys,
+                    responses=StoredResponses(),
                     gateway=gateways[-1],
                     activity=activity,
                     metrics=SimpleNamespace(render=lambda: b"# metrics\n"),

@@ -123,7 +123,7 @@ def test_chunks_are_frames_of_json_and_keep_the_text(pieces: list[tuple[str, int
             frames += writer(ReasoningDelta(text, choice) if reasoning else TextDelta(text, choice))
         frames += writer.ending()
         events = frames.decode().split("\n\n")
-        assert events.pop() == ""
+        assert (events.pop(), events.pop()) == ("", "data: [DONE]")
         for event in events:
             (line,) = event.split("\n")
             body = json.loads(line.removeprefix("data: "))

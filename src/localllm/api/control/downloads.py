@@ -1,4 +1,4 @@
-"""Routes about models that are not here yet: searching, looking closely, pulling, and what pulls are under way."""
+"""Routes about getting and keeping models: search, a close look, pulls under way, checking and cleaning the store."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from localllm.api.control.wire import answer, number, read
 from localllm.core.control import DownloadLimit, PullRequest
 from localllm.core.errors import BadRequest
 from localllm.service.runtime import Runtime
+from localllm.service.upkeep import collect, start_verify
 
 _MAX_QUERY_CHARS = 200
 
@@ -48,3 +49,11 @@ class DownloadRoutes:
             raise BadRequest("bytes_per_second must be at least 1.", param="bytes_per_second")
         self._runtime.downloads.limit(wish.bytes_per_second)
         return answer(wish)
+
+    async def verify(self, request: Request) -> Response:
+        runtime = self._runtime
+        model = runtime.manager.resolve(request.path_params["name"])
+        return answer(start_verify(runtime.tasks, runtime.store, model))
+
+    async def collect(self, request: Request) -> Response:
+        return answer(await collect(self._runtime.store, self._runtime.downloads))

@@ -43,6 +43,8 @@ def routes(runtime: Runtime) -> list[BaseRoute]:
         ("POST", "/pull", downloads.pull),
         ("PUT", "/downloads/limit", downloads.limit),
         ("POST", "/downloads/{id}/{action}", downloads.act),
+        ("POST", "/verify/{name:path}", downloads.verify),
+        ("POST", "/collect", downloads.collect),
         ("GET", "/fit", models.fit),
         ("POST", "/load", models.load),
         ("POST", "/unload", models.unload),

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from localllm.api.v1.reply import ReplyHead
+from localllm.api.sse import DONE
+from localllm.api.v1.reply import ReplyHead, openai_failure
 from localllm.api.v1.usage import served_tier, usage_reply
+from localllm.core.errors import LocalLLMError
 from localllm.core.generation import (
     Event,
     Finished,
@@ -89,10 +91,14 @@ class ChatChunks:
                 return b""
 
     def ending(self) -> bytes:
-        """The chunk with the usage, if it was asked for."""
+        """The chunk with the usage, if it was asked for, and [DONE]."""
         if not self.head.include_usage:
-            return b""
-        return self._common + b',"choices":[],"usage":' + _encode(usage_reply(self._usages)) + b"}\n\n"
+            return DONE
+        usage = _encode(usage_reply(self._usages))
+        return self._common + b',"choices":[],"usage":' + usage + b"}\n\n" + DONE
+
+    def failing(self, error: LocalLLMError) -> bytes:
+        return openai_failure(error)
 
     def _delta(self, choice: int, delta: object) -> bytes:
         return self._starts[choice] + _encode(delta) + self._tail

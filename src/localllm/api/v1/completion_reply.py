@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from localllm.api.v1.reply import ReplyHead
+from localllm.api.sse import DONE
+from localllm.api.v1.reply import ReplyHead, openai_failure
 from localllm.api.v1.usage import usage_reply
+from localllm.core.errors import LocalLLMError
 from localllm.core.generation import Event, Finished, ReasoningDelta, TextDelta, TokenLogprob, Usage
 from localllm.core.openai import CompletionReply, TextChoice, TextLogprobs
 
@@ -52,10 +54,14 @@ class CompletionChunks:
                 return b""
 
     def ending(self) -> bytes:
-        """The chunk with the usage, if it was asked for."""
+        """The chunk with the usage, if it was asked for, and [DONE]."""
         if not self.head.include_usage:
-            return b""
-        return self._common + b',"choices":[],"usage":' + _encode(usage_reply(self._usages)) + b"}\n\n"
+            return DONE
+        usage = _encode(usage_reply(self._usages))
+        return self._common + b',"choices":[],"usage":' + usage + b"}\n\n" + DONE
+
+    def failing(self, error: LocalLLMError) -> bytes:
+        return openai_failure(error)
 
     def _with_logprobs(self, text: str, choice: int, tokens: Sequence[TokenLogprob]) -> bytes:
         figures = text_logprobs(tokens, self._offsets[choice])

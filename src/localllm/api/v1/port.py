@@ -153,6 +153,14 @@ class Port:
             raise ModelNotFound(name) from error
 
 
+def with_skipped(headers: dict[str, str], skipped: tuple[str, ...]) -> dict[str, str]:
+    """The headers, and in ``x-localllm-ignored`` what was skipped beside the fields that are there already."""
+    if not skipped:
+        return headers
+    already = headers.get(IGNORED_HEADER)
+    return {**headers, IGNORED_HEADER: ", ".join(filter(None, (already, _header_list(skipped))))}
+
+
 def client_of(request: Request) -> str:
     """Key, address and program of whoever asks, for the request log."""
     program = request.headers.get("user-agent", "").split(" ", 1)[0][:64]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import msgspec
 from msgspec import Struct
 
+from localllm.api.errors import error_object
+from localllm.core.errors import LocalLLMError
 from localllm.core.generation import Event, Tier
 
 
@@ -23,11 +26,16 @@ class ReplyHead(Struct, frozen=True, kw_only=True):
 
 
 class Chunks(Protocol):
-    """Events → frames of a stream; b"" for an event that has none. ``ending`` is what comes before [DONE]."""
+    """Events → frames of a stream; b"" for an event that has none.
+
+    ``ending`` are the last frames of a stream that went well, ``failing`` those of one that broke off.
+    """
 
     def __call__(self, event: Event) -> bytes: ...
 
     def ending(self) -> bytes: ...
+
+    def failing(self, error: LocalLLMError) -> bytes: ...
 
 
 class Collector(Protocol):
@@ -36,3 +44,9 @@ class Collector(Protocol):
     def __call__(self, event: Event) -> None: ...
 
     def reply(self) -> Struct: ...
+
+
+def openai_failure(error: LocalLLMError) -> bytes:
+    """The last event of an OpenAI stream that broke off; no [DONE] follows it."""
+    body = {"error": error_object(error, hint_in_message=True)}
+    return b"data: " + msgspec.json.encode(body, enc_hook=str) + b"\n\n"

@@ -15,8 +15,8 @@ from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
 from localllm.api.connection import ClientLeft, while_connected
-from localllm.api.errors import as_error, error_object
-from localllm.api.sse import DONE, EventStream, SlowReader
+from localllm.api.errors import as_error
+from localllm.api.sse import EventStream, SlowReader
 from localllm.api.v1.guard import AnswerGuard
 from localllm.api.v1.reply import Chunks, Collector
 from localllm.core.config import ServerSettings
@@ -68,10 +68,9 @@ class StreamedAnswer:
                 raise  # nothing was sent yet: it gets a real status
             if not isinstance(error, LocalLLMError):
                 log.exception("a stream failed")
-            body = {"error": error_object(as_error(error), hint_in_message=True)}
-            await stream.close(b"data: " + msgspec.json.encode(body, enc_hook=str) + b"\n\n")
+            await stream.close(self._chunks.failing(as_error(error)))
         else:
-            await stream.close(self._chunks.ending() + DONE)
+            await stream.close(self._chunks.ending())
 
     async def _send_events(self, stream: EventStream) -> None:
         generation, chunks, guard = self._generation, self._chunks, self._generation.guard
