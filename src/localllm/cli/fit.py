@@ -64,20 +64,22 @@ def _here(
     model: str, context_length: int | None, kv_type: str | None, parallel: int | None, simulate: str | None
 ) -> FitTable:
     """Computed in this process, from the header alone: for a file, or for a machine that is not this one."""
-    from localllm.cli.local_model import find_model_or_figures, machine_for
+    from localllm.cli.local_model import find_model_or_figures, machine_for, speed_ratios, taught_here
     from localllm.core.recommend import fit_table
     from localllm.hardware.devices import load_device_table
 
-    found = find_model_or_figures(model)
+    found, machine = find_model_or_figures(model), machine_for(simulate)
     return fit_table(
         found.facts,
-        machine_for(simulate),
+        machine,
         model=found.name if not found.here else model,
         here={found.facts.quant: found.facts.size_bytes} if found.here else {},
         context_length=context_length,
         kv_type=kv_type or "f16",
         parallel=parallel or 1,
         device_table=load_device_table(),
+        own_ratios=speed_ratios(found, machine),
+        corrections=taught_here(machine),
     )
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from localllm.core.facts import ModelFacts, facts_from_header
 from localllm.core.launch import LaunchPlan
+from localllm.core.learn import Corrections
 from localllm.core.machine import Machine
 from localllm.core.plan import Wish, plan_load
 
@@ -111,6 +112,49 @@ def machine_for(simulate: str | None) -> Machine:
     from localllm.hardware.simulate import simulate as simulated
 
     return simulated(simulate)
+
+
+def speed_ratios(model: LocalModel, machine: Machine) -> tuple[float, ...]:
+    """What ``localllm bench`` measured on this machine over what was estimated; of ``model`` itself where there is any."""
+    from localllm.cli.local_store import local_store
+    from localllm.core.errors import LocalLLMError
+    from localllm.engines.measurements import MeasurementFile
+    from localllm.engines.own_speed import own_ratios
+    from localllm.hardware.devices import load_device_table
+    from localllm.settings.paths import resolve_paths
+
+    history = MeasurementFile(resolve_paths().measurements_file).read()
+    facts = {model.key: model.facts}
+    measured = {each.model_key for each in history}
+    try:
+        stored = local_store().list() if measured else ()
+    except LocalLLMError:
+        stored = ()
+    for other in stored:
+        if other.key in measured and other.key not in facts:
+            try:
+                facts[other.key] = find_local_model(other.name).facts
+            except LocalLLMError:
+                continue  # a file that cannot be read any more has nothing to say about speed
+    return own_ratios(history, facts.get, machine, keys=[model.key], device_table=load_device_table())
+
+
+def taught_here(machine: Machine) -> Corrections:
+    """What loads on this machine have taught, with the build of the usual engine that loaded last."""
+    from localllm.core.learn import corrections_from
+    from localllm.core.memory import DEFAULT_ENGINE
+    from localllm.engines.residuals import ResidualFile
+    from localllm.settings.paths import resolve_paths
+
+    if machine.simulated:
+        return Corrections()
+    seen = [
+        each
+        for each in ResidualFile(resolve_paths().residuals_file).read()
+        if each.ground.build.startswith(f"{DEFAULT_ENGINE} ")
+    ]
+    build = max(seen, key=lambda each: each.at).ground.build if seen else ""
+    return corrections_from(seen, {device.id: build for device in machine.devices})
 
 
 def local_overrides() -> dict[str, str]:

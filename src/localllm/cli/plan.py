@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from localllm.cli.arguments import as_option, complete_model, context_options, profile_option, simulate_option
 from localllm.cli.diagnostics import say
@@ -84,7 +84,9 @@ def plan_as_load(
     profile: str | None,
 ) -> Plan:
     """The plan ``localllm load`` would make on ``machine``: what is not said comes from the settings. Raises DoesNotFit."""
+    from localllm.cli.local_model import speed_ratios, taught_here
     from localllm.core.plan import Profile, Wish, plan_load
+    from localllm.core.speed import corrected
     from localllm.hardware.devices import load_device_table
     from localllm.settings.load import load_settings
     from localllm.settings.paths import resolve_paths
@@ -98,7 +100,17 @@ def plan_as_load(
         threads=settings.threads,
         profile=Profile(profile) if profile else None,
     )
-    return plan_load(model.facts, machine, wish, model_path=str(model.path), device_table=load_device_table())
+    plan = plan_load(
+        model.facts,
+        machine,
+        wish,
+        model_path=str(model.path),
+        device_table=load_device_table(),
+        corrections=taught_here(machine),
+    )
+    if plan.speed is None:
+        return plan
+    return structs.replace(plan, speed=corrected(plan.speed, speed_ratios(model, machine)))
 
 
 def print_export(model: LocalModel, machine: Machine, plan: Plan, target: str, *, as_json: bool) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @json_option
 @remote_options
 def command(as_json: bool, remote: Remote) -> None:
-    """Models that are loaded, with the memory they take, and requests that run."""
+    """Models that are loaded, with the memory they take beside what was planned, and requests that run."""
     state = call(remote, lambda client: client.state(), start=False)
     data = {"instances": state.instances, "requests": state.requests}
     emit(Result("ps", data, lambda: _lines(state)), as_json=as_json)
@@ -36,6 +36,7 @@ def _lines(state: State) -> Iterator[str]:
             Column("state", style=_phase_style),
             Column("context", right=True, spare=1),
             Column("memory", right=True),
+            Column("planned", right=True, spare=5),
             Column("GPU layers", right=True, spare=2),
             Column("tok/s", right=True),
             Column("requests", right=True),
@@ -63,7 +64,6 @@ def _lines(state: State) -> Iterator[str]:
 def _instance_row(instance: InstanceState) -> tuple[str | None, ...]:
     from localllm.core.units import format_bytes, format_context
 
-    taken = instance.measured_bytes or instance.planned_bytes
     layers = None
     if instance.total_layers is not None and instance.gpu_layers is not None:
         layers = f"{instance.gpu_layers}/{instance.total_layers}"
@@ -78,7 +78,8 @@ def _instance_row(instance: InstanceState) -> tuple[str | None, ...]:
         instance.engine,
         f"loading {instance.progress:.0%}" if loading else instance.phase.value,
         context,
-        format_bytes(taken) if taken else None,
+        format_bytes(instance.measured_bytes) if instance.measured_bytes else None,
+        format_bytes(instance.planned_bytes) if instance.planned_bytes else None,
         layers,
         f"{instance.tokens_per_second:.1f}" if instance.tokens_per_second else None,
         f"{instance.running}" + (f" + {instance.waiting} waiting" if instance.waiting else ""),

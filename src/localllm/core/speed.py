@@ -134,7 +134,7 @@ def corrected(estimate: SpeedEstimate, ratios: Sequence[float]) -> SpeedEstimate
     """
     if not ratios:
         return estimate
-    middle = statistics.median(ratios)
+    count, middle = len(ratios), statistics.median(ratios)
     low = min(*ratios, middle * (1 - OWN_SPREAD))
     high = max(*ratios, middle * (1 + OWN_SPREAD))
     return structs.replace(
@@ -142,7 +142,7 @@ def corrected(estimate: SpeedEstimate, ratios: Sequence[float]) -> SpeedEstimate
         decode=estimate.decode * middle,
         decode_low=estimate.decode * low,
         decode_high=estimate.decode * high,
-        reason=f"{estimate.reason} Corrected ×{middle:.2f} by {len(ratios)} own measurements.",
+        reason=f"{estimate.reason} Corrected ×{middle:.2f} by {count} own measurement{'' if count == 1 else 's'}.",
     )
 
 

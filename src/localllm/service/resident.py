@@ -347,11 +347,13 @@ class Resident:
         return (*planned, *(self.instance.info.warnings if self.instance else ()))
 
     def _measured_bytes(self) -> int | None:
-        """What the engine's process holds, else the buffers that it said it made."""
-        if self.stats is not None and self.stats.resident_bytes is not None:
-            return self.stats.resident_bytes
-        buffers = self.instance.info.buffers if self.instance else ()
-        return sum(buffer.bytes for buffer in buffers) or None
+        """What the engine's process holds; the buffers that it said it made, where some of them are on a GPU."""
+        if self.instance is None:
+            return None
+        info, stats = self.instance.info, self.stats
+        if stats is not None and stats.resident_bytes is not None and not info.gpu_layers:
+            return stats.resident_bytes
+        return sum(buffer.bytes for buffer in info.buffers) or None
 
     def _reason(self) -> str | None:
         """Why this engine, and what the planner thought."""

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
+from localllm.cli.local_model import LocalModel, find_local_model, this_machine
 from localllm.cli.main import main
+from localllm.core.learn import Ground, Observation
+from localllm.engines.measurements import Measurement, MeasurementFile
+from localllm.engines.residuals import ResidualFile
+from localllm.settings.paths import Paths
 from tests.support.tiny_gguf import write_tiny_gguf
 
 
@@ -96,3 +101,52 @@ def test_recommended_models_fit_and_serve_the_task(capsys: pytest.CaptureFixture
     assert all(suggestion["total_bytes"] < 25 << 30 for suggestion in found)
     tiny = run_json(capsys, "recommend", "--simulate", "GTX 1650")
     assert tiny and all(s["parameters"] < 8e9 for s in tiny)
+
+
+def test_what_was_measured_and_learned_here_counts(
+    file: str, capsys: pytest.CaptureFixture[str], paths: Paths
+) -> None:
+    before = run_json(capsys, "plan", file, "--context", "512", "--parallel", "1")
+    if before["speed"] is None:
+        pytest.skip("the memory bandwidth of this machine is unknown")
+    model, cpu = find_local_model(file), this_machine().cpu
+    MeasurementFile(paths.measurements_file).append(measured(model, cpu.name, 2 * before["speed"]["decode"]))
+    planned = before["memory"]["devices"][0]["kv"]
+    ResidualFile(paths.residuals_file).write(
+        [
+            Observation(
+                ground=Ground("cpu", "cpu", "llama_server 1"),
+                part="kv",
+                planned_bytes=planned,
+                measured_bytes=planned + planned // 2,
+                at=1.0,
+            )
+        ]
+    )
+    after = run_json(capsys, "plan", file, "--context", "512", "--parallel", "1")
+    assert after["memory"]["devices"][0]["kv"] == planned + planned // 2
+    assert "own measurement" in after["speed"]["reason"]
+    assert main(["fit", file, "--context", "512", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["data"]["rows"]
+    assert "own measurement" in next(row for row in rows if row["here"])["speed_reason"]
+
+
+def measured(model: LocalModel, device: str, rate: float) -> Measurement:
+    return Measurement(
+        at=1.0,
+        model=model.name,
+        model_key=model.key,
+        quant=None,
+        device=device,
+        backend="cpu",
+        engine="llama_cpp",
+        build="1",
+        threads=1,
+        gpu_layers=0,
+        kv_type="f16",
+        prompt_tokens=512,
+        generated_tokens=128,
+        depth=0,
+        prefill_tokens_per_second=100.0,
+        decode_tokens_per_second=rate,
+    )
