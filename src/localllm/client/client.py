@@ -19,6 +19,7 @@ from localllm.core.control import (
     ChatDetail,
     ChatList,
     ChatPatch,
+    Collected,
     ConfigChange,
     ConfigView,
     DoctorReport,
@@ -171,6 +172,14 @@ class Client:
 
     async def limit_downloads(self, limit: DownloadLimit) -> DownloadLimit:
         return await self._send(DownloadLimit, "PUT", "/downloads/limit", limit)
+
+    async def verify(self, model: str) -> Task:
+        """Begin to read the model's files again; ``follow_task`` tells how it goes."""
+        return await self._send(Task, "POST", f"/verify/{_path(model)}", {})
+
+    async def collect(self) -> Collected:
+        """Delete what no model and no pull needs."""
+        return await self._send(Collected, "POST", "/collect", {})
 
     async def follow_task(self, task: Task) -> AsyncIterator[Task]:
         """The task each time it changes, to its end. The last one may be failed: its ``error`` says why.

@@ -19,6 +19,8 @@ POST   /localllm/preview                  PullRequest → PullPreview (nothing i
 POST   /localllm/pull                     PullRequest → Task
 POST   /localllm/downloads/{id}/{action}  → Task (action: pause, resume or cancel)
 PUT    /localllm/downloads/limit          DownloadLimit → DownloadLimit
+POST   /localllm/verify/{name}            → Task (reads the model's files again)
+POST   /localllm/collect                  → Collected (deletes what no model and no pull needs)
 GET    /localllm/fit?model=&context_length=&kv_type=&parallel=   → FitTable
 POST   /localllm/load                     LoadRequest → InstanceState (answers when ready; SSE of Task with ?stream=1)
 POST   /localllm/unload                   UnloadRequest → InstanceState
@@ -376,6 +378,13 @@ class PullPreview(Struct, frozen=True, kw_only=True):
     foreign: str | None = None
     fit: FitTable | None = None
     here: bool = False
+
+
+class Collected(Struct, frozen=True, kw_only=True):
+    """Bytes that were freed: blobs without a model, and parts without a pull."""
+
+    blob_bytes: int
+    part_bytes: int
 
 
 class Removed(Struct, frozen=True, kw_only=True):

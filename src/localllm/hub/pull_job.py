@@ -104,8 +104,8 @@ class Job:
 
         Only while the job does not run.
         """
-        wanted = {_key(file) for file in but}
-        for key in {_key(file) for file in self._plan.all_files} - wanted:
+        wanted = {key_of(file) for file in but}
+        for key in {key_of(file) for file in self._plan.all_files} - wanted:
             for path in self._shop.folder.glob(f"{key}.*"):
                 path.unlink(missing_ok=True)
 
@@ -128,7 +128,7 @@ class Job:
                     self._say("fetching it once more: it arrived damaged")
 
     async def _fetch(self, file: RemoteFile) -> tuple[Path, str]:
-        part = self._shop.folder / f"{_key(file)}.part"
+        part = self._shop.folder / f"{key_of(file)}.part"
         transfer = Transfer(
             self._shop.client,
             Wanted(name=file.name, sha256=file.sha256, locate=lambda: self._shop.sources.locate(file)),
@@ -139,7 +139,7 @@ class Job:
             throttle=self._shop.throttle,
         )
         complete = await transfer.run()
-        finished = self._shop.folder / f"{_key(file)}.done"
+        finished = self._shop.folder / f"{key_of(file)}.done"
         await asyncio.get_running_loop().run_in_executor(self._shop.disk, complete.publish, finished)
         return finished, transfer.sha256
 
@@ -147,7 +147,7 @@ class Job:
         """A file that needs no fetching: it is in its place, or an earlier run finished it."""
         if file.sha256 is None:
             return None
-        for path in (self._place(file), self._shop.folder / f"{_key(file)}.done"):
+        for path in (self._place(file), self._shop.folder / f"{key_of(file)}.done"):
             if path is not None and path.is_file() and path.stat().st_size == file.size_bytes:
                 return path
         return None
@@ -156,7 +156,7 @@ class Job:
         if self._find(file) is not None:
             return 0
         try:
-            status = (self._shop.folder / f"{_key(file)}.part").stat()
+            status = (self._shop.folder / f"{key_of(file)}.part").stat()
         except OSError:
             return file.size_bytes
         # a part file is sparse: its length says nothing about what the disk has given it
@@ -173,7 +173,7 @@ class Job:
     @asynccontextmanager
     async def _turn(self, file: RemoteFile) -> AsyncIterator[None]:
         """One at a time per file: a second pull of it waits, and then finds it done. Other processes count too."""
-        key = _key(file)
+        key = key_of(file)
         turn = self._shop.turns.setdefault(key, asyncio.Lock())
         if turn.locked():
             self._say("waiting: another pull is fetching the same file")
@@ -293,6 +293,18 @@ def require_room(folder: Path, needed_bytes: int, others_bytes: int) -> None:
         )
 
 
-def _key(file: RemoteFile) -> str:
+def sweep(folder: Path, kept: Collection[str]) -> int:
+    """Delete files of ``folder`` whose key is not ``kept``; the bytes that the disk gets back."""
+    freed = 0
+    for path in folder.glob("*.*"):
+        if path.stem in kept:
+            continue
+        status = path.stat()
+        freed += getattr(status, "st_blocks", 0) * 512
+        path.unlink(missing_ok=True)
+    return freed
+
+
+def key_of(file: RemoteFile) -> str:
     """The name of the file's parts on disk: by content where that is known, else by address."""
     return file.sha256 or "url-" + hashlib.sha256(file.url.encode()).hexdigest()

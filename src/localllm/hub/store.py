@@ -248,6 +248,15 @@ class Store:
             candidates = own if problems else own | set(self._blobs.first_files())
             return sum(self._blobs.remove(path) for path in candidates - needed if path.exists())
 
+    def collect(self) -> int:
+        """Delete blobs that no model needs; the bytes that this freed. Nothing while a manifest cannot be read."""
+        with self._lock:
+            manifests, problems = self._manifests.read_all()
+            if problems:
+                return 0
+            needed = {path for manifest in manifests for path in self._blob_paths(manifest)}
+            return sum(self._blobs.remove(path) for path in set(self._blobs.first_files()) - needed)
+
     def verify(self, name: str, on_progress: Progress | None = None) -> StoredModel:
         """Read the model's files again and compare them with what was stored.
 

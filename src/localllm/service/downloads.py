@@ -33,7 +33,7 @@ from localllm.core.errors import (
 from localllm.hub.curated import Curated
 from localllm.hub.download.throttle import Throttle
 from localllm.hub.download.wire import new_client
-from localllm.hub.pull_job import Job, JobProgress, Workshop, require_room
+from localllm.hub.pull_job import Job, JobProgress, Workshop, key_of, require_room, sweep
 from localllm.hub.pull_plan import Sources
 from localllm.hub.sources.base import Access
 from localllm.hub.store import Store
@@ -152,6 +152,11 @@ class Downloads:
             self._show(pull, phase=TaskPhase.CANCELLED, stage=None)
             await self._remember()
         return pull.shown
+
+    async def collect(self) -> int:
+        """Delete what no pull needs any more: parts of failed and forgotten ones. The bytes that this freed."""
+        kept = {key_of(file) for pull in self._pulls.values() for file in pull.queued.plan.all_files}
+        return await asyncio.to_thread(sweep, self._shop.folder, kept)
 
     def limit(self, bytes_per_second: int | None) -> None:
         """Hold all downloads together to so many bytes a second, from now on."""

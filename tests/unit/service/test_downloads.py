@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from localllm.core.config import DownloadSettings
 from localllm.core.control import PullRequest, Task, TaskPhase
-from localllm.core.errors import DiskFull, GGUFError, ModelNotFound, NotFound
+from localllm.core.errors import Conflict, DiskFull, GGUFError, ModelNotFound, NotFound
 from localllm.hardware.simulate import simulate
 from localllm.hub.curated import FORMAT, Catalogue, Curated, CuratedModel
 from localllm.hub.download import transfer
@@ -22,6 +23,7 @@ from localllm.service.background import Background
 from localllm.service.downloads import Downloads, open_downloads
 from localllm.service.machine import MachineReadings
 from localllm.service.tasks import Tasks
+from localllm.service.upkeep import collect, start_verify
 from tests.support.hub_files import loopback_hub
 from tests.support.loopback_hub import REPOSITORY, Faults, LoopbackHub
 
@@ -283,6 +285,48 @@ async def test_refusals_come_before_anything_is_begun(start: Open) -> None:
             await session.downloads.start(PullRequest(reference="tinny:1b"))
         assert "tiny-1b" in missing.value.near or "tiny:1b" in missing.value.near
         assert session.tasks.all() == ()
+
+
+async def test_what_no_model_and_no_pull_needs_is_collected(
+    start: Open, hub: LoopbackHub, store: Store
+) -> None:
+    async with start() as session:
+        await session.downloads.prospects.preview(TINY)
+        hub.faults = Faults(stall_after_bytes=200_000)
+        task = await session.downloads.start(TINY)
+        await session.until(lambda now: now.done > 0, task.id)
+        await session.downloads.pause(task.id)
+        forgotten = store.root / "downloads" / f"{'0' * 64}.part"
+        forgotten.write_bytes(b"x" * 100_000)
+        orphan = store.root / "blobs" / f"sha256-{'1' * 64}"
+        orphan.parent.mkdir()
+        orphan.write_bytes(b"y" * 1000)
+        freed = await collect(store, session.downloads)
+        assert (freed.blob_bytes, freed.part_bytes >= 100_000) == (1000, True)
+        assert not forgotten.exists()
+        assert not orphan.exists()
+        hub.released.set()
+        await session.downloads.resume(task.id)
+        await session.until_phase(TaskPhase.DONE, task.id)
+        assert (await collect(store, session.downloads)).blob_bytes == 0
+        assert store.verify("tiny:latest").problem is None
+
+
+async def test_a_model_is_verified_as_a_task(start: Open, store: Store) -> None:
+    async with start() as session:
+        task = await session.downloads.start(TINY)
+        await session.until_phase(TaskPhase.DONE, task.id)
+        model = store.get("tiny:latest")
+        check = start_verify(session.tasks, store, model)
+        assert (await session.until_phase(TaskPhase.DONE, check.id)).result == "tiny:latest"
+        model.path.chmod(0o600)
+        with model.path.open("r+b") as blob:
+            blob.seek(-1, 2)
+            blob.write(b"?")
+        check = start_verify(session.tasks, store, model)
+        assert (await session.until_phase(TaskPhase.FAILED, check.id)).error_code == "checksum_mismatch"
+        with pytest.raises(Conflict, match="belongs to Ollama"):
+            start_verify(session.tasks, store, msgspec.structs.replace(model, owner="Ollama"))
 
 
 async def test_searching(start: Open, hub: LoopbackHub) -> None:
