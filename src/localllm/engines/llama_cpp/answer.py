@@ -30,7 +30,7 @@ from localllm.core.generation import (
 from localllm.engines.llama_cpp.parsers import OutputParser
 from localllm.engines.llama_cpp.prediction import Predictor
 from localllm.engines.llama_cpp.sampling import Floats, Sampler, log_probabilities
-from localllm.engines.llama_cpp.text import StopMatcher, Utf8Stream
+from localllm.engines.text import StopMatcher, Utf8Stream
 
 _AGEING_S = 20.0
 """Waiting this long lifts a request by one tier, so that no tier starves."""

@@ -20,7 +20,6 @@ from localllm.core.generation import (
     ToolCallStart,
     Usage,
 )
-from localllm.engines.llama_cpp.text import StopMatcher
 from localllm.engines.llama_server.tool_text import ToolTextReader, new_call_id
 from localllm.engines.llama_server.wire import (
     ChatChunk,
@@ -32,6 +31,7 @@ from localllm.engines.llama_server.wire import (
     ToolCallPart,
     WireError,
 )
+from localllm.engines.text import StopMatcher
 
 _REASONS = {
     "stop": FinishReason.STOP,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localllm.engines.llama_cpp.text import StopMatcher, Utf8Stream
+from localllm.engines.text import StopMatcher, Utf8Stream
 
 
 @given(st.text(), st.integers(1, 4))
