@@ -18,6 +18,7 @@ from localllm.api.control import routes as control_routes
 from localllm.api.health import Health
 from localllm.api.keys import KeyGate
 from localllm.api.origins import OriginGate, is_loopback
+from localllm.api.v1.anthropic import Messages
 from localllm.api.v1.chat import ChatCompletions
 from localllm.api.v1.completions import Completions
 from localllm.api.v1.embeddings import Embeddings
@@ -58,11 +59,14 @@ def port_routes(runtime: Runtime) -> list[BaseRoute]:
     health = Health(runtime)
     models = Models(port)
     responses = Responses(port)
+    messages = Messages(port)
     tokens = Tokens(port)
     endpoints = [
         ("/chat/completions", ChatCompletions(port).create, "POST"),
         ("/completions", Completions(port).create, "POST"),
         ("/embeddings", Embeddings(port).create, "POST"),
+        ("/messages", messages.create, "POST"),
+        ("/messages/count_tokens", messages.count_tokens, "POST"),
         ("/responses", responses.create, "POST"),
         ("/responses/{id}", responses.get, "GET"),
         ("/responses/{id}", responses.delete, "DELETE"),

@@ -42,6 +42,8 @@ class Boundary:
                 started = True
                 headers = MutableHeaders(scope=message)
                 headers["x-request-id"] = request_id
+                if is_anthropic(scope["path"]):
+                    headers["request-id"] = request_id
                 for name, value in said.items():
                     headers[name] = value
             await send(message)
@@ -56,7 +58,11 @@ class Boundary:
                 log.exception("request failed", extra={"request_id": request_id, "path": scope["path"]})
             if started:
                 raise
-            answer = error_response(error, hint_in_message=not is_control(scope["path"]))
+            answer = error_response(
+                error,
+                hint_in_message=not is_control(scope["path"]),
+                anthropic_id=request_id if is_anthropic(scope["path"]) else None,
+            )
             if status in (408, 413):
                 answer.headers["connection"] = "close"  # the rest of the body is not worth reading
             await answer(scope, receive, send_named)
@@ -70,6 +76,11 @@ def tidy_path(path: str) -> str:
 
 def is_control(path: str) -> bool:
     return path == CONTROL_PREFIX or path.startswith(f"{CONTROL_PREFIX}/")
+
+
+def is_anthropic(path: str) -> bool:
+    """Whether whoever asks for this path speaks Anthropic's API, and expects its errors."""
+    return path.removeprefix("/v1") in ("/messages", "/messages/count_tokens")
 
 
 def header(scope: Scope, name: str) -> str | None:

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from localllm.core import errors
+from localllm.core.anthropic import AnthropicError, AnthropicErrorBody
 from localllm.core.errors import LocalLLMError
 
 
@@ -201,6 +202,27 @@ def _for_clients(details: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in details.items() if name != "stderr_tail"}
 
 
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def anthropic_error(error: LocalLLMError, request_id: str | None = None) -> AnthropicError:
+    """The body that Anthropic's clients expect, hint and our code included."""
+    status = status_of(error)
+    kind = _ANTHROPIC_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    message = str(error_object(error, hint_in_message=True)["message"])
+    return AnthropicError(
+        error=AnthropicErrorBody(type=kind, message=message, code=error.code), request_id=request_id
+    )
+
+
 def error_headers(error: LocalLLMError) -> dict[str, str]:
     """``Retry-After``, ``x-should-retry`` and ``Allow`` where they apply."""
     headers: dict[str, str] = {}
@@ -223,10 +245,14 @@ def error_headers(error: LocalLLMError) -> dict[str, str]:
     return headers
 
 
-def error_response(exc: BaseException, *, hint_in_message: bool = False) -> Response:
-    """The HTTP answer for any exception."""
+def error_response(
+    exc: BaseException, *, hint_in_message: bool = False, anthropic_id: str | None = None
+) -> Response:
+    """The HTTP answer for any exception; with ``anthropic_id`` (the request's) in Anthropic's form."""
     error = as_error(exc)
-    body = {"error": error_object(error, hint_in_message=hint_in_message)}
+    body: object = {"error": error_object(error, hint_in_message=hint_in_message)}
+    if anthropic_id is not None:
+        body = anthropic_error(error, anthropic_id)
     return Response(
         _encode(body),
         status_code=status_of(error),
