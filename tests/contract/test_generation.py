@@ -24,6 +24,7 @@ from localllm.core.generation import (
     JsonSchema,
     Message,
     Progress,
+    Prompt,
     Sampling,
     Started,
     TextDelta,
@@ -51,6 +52,24 @@ def text_of(events: list[Event], choice: int = 0) -> str:
     return "".join(e.text for e in events if isinstance(e, TextDelta) and e.choice == choice)
 
 
+async def refused(instance: Instance, capability: Capability, asked: GenerationRequest) -> bool:
+    """Whether the engine lacks this capability; then it must say so instead of dropping what needs it."""
+    if can(instance, capability):
+        return False
+    with pytest.raises(Unsupported) as caught:
+        await events_of(instance, asked)
+    assert caught.value.param is not None
+    return True
+
+
+async def of_length(instance: Instance, length: int) -> Prompt:
+    """A prompt of so many tokens; for an engine that takes only text, words of one token behind a first special one."""
+    if not can(instance, Capability.TOKENIZE):
+        return TextPrompt(" word" * (length - 1))
+    (token, *_) = await instance.tokenize(" word")
+    return TokenPrompt((token,) * length)
+
+
 def usage_of(events: list[Event]) -> Usage:
     usage = events[-1]
     assert isinstance(usage, Usage)
@@ -75,7 +94,8 @@ async def test_events_come_in_order_and_the_figures_agree(shared: Instance, aske
     assert set(kinds[1:-2]) == {TextDelta}
     started, usage = started_of(events), usage_of(events)
     assert started.context_length == shared.info.context_length
-    assert started.prompt_tokens == usage.prompt_tokens
+    counts_first = can(shared, Capability.TOKENIZE)
+    assert started.prompt_tokens == (usage.prompt_tokens if counts_first else None)
     assert 0 < usage.completion_tokens <= 8
     assert usage.cached_tokens is not None
     assert usage.prompt_tokens > usage.cached_tokens >= 0
@@ -90,8 +110,7 @@ async def test_max_tokens_is_a_cap_and_says_so(subject: Subject, shared: Instanc
 
 
 async def test_without_a_cap_the_context_is_the_cap(subject: Subject, shared: Instance) -> None:
-    (token, *_) = await shared.tokenize(" word")
-    prompt = TokenPrompt((token,) * (shared.info.context_length - 20))
+    prompt = await of_length(shared, shared.info.context_length - 20)
     events = await events_of(shared, replace(subject.endless(shared), prompt=prompt))
     assert [event.reason for event in events if isinstance(event, Finished)] == [FinishReason.LENGTH]
     assert 18 <= usage_of(events).completion_tokens <= 21
@@ -104,36 +123,38 @@ async def test_a_prompt_that_is_too_long_fails_before_any_event_with_both_figure
             seen.append(event)
     assert seen == []
     assert caught.value.context_length == shared.info.context_length
-    assert caught.value.prompt_tokens is not None
-    assert caught.value.prompt_tokens > 3000
+    if can(shared, Capability.TOKENIZE):
+        assert caught.value.prompt_tokens is not None
+        assert caught.value.prompt_tokens > 3000
     assert await events_of(shared, chat("Hello", max_tokens=2))
 
 
 async def test_a_prompt_of_nearly_the_whole_context_is_not_cut(shared: Instance) -> None:
-    (token, *_) = await shared.tokenize(" word")
     length = shared.info.context_length
-    events = await events_of(shared, request("", prompt=TokenPrompt((token,) * (length - 4)), max_tokens=2))
+    nearly, over = await of_length(shared, length - 4), await of_length(shared, length + 1)
+    events = await events_of(shared, request("", prompt=nearly, max_tokens=2))
     assert usage_of(events).prompt_tokens == length - 4
     with pytest.raises(ContextLengthExceeded):
-        await events_of(shared, request("", prompt=TokenPrompt((token,) * (length + 1)), max_tokens=2))
+        await events_of(shared, request("", prompt=over, max_tokens=2))
 
 
 @pytest.mark.parametrize("stop", ["three", "o thr", "ree f"])
 async def test_a_stop_string_ends_the_answer_and_never_shows(
     subject: Subject, shared: Instance, stop: str
 ) -> None:
-    said = "one two three four"
-    asked = subject.saying(shared, said, stop=("nowhere", stop))
+    said = subject.said("one two three four")
+    asked = subject.saying(shared, "one two three four", stop=("nowhere", stop))
     events = await events_of(shared, asked)
     assert text_of(events) == said[: said.index(stop)]
     (finished,) = [event for event in events if isinstance(event, Finished)]
     assert finished.reason is FinishReason.STOP
-    assert finished.stop_sequence == stop
+    assert finished.stop_sequence == (stop if can(shared, Capability.STOP_SEQUENCE) else None)
 
 
 async def test_text_that_only_begins_like_a_stop_string_is_kept(subject: Subject, shared: Instance) -> None:
-    asked = subject.saying(shared, "one two", stop=("two three",))
-    assert text_of(await events_of(shared, asked)) == "one two"
+    stop = subject.said("one two") + " three"
+    asked = subject.saying(shared, "one two", stop=(stop[4:],))
+    assert text_of(await events_of(shared, asked)).rstrip() == subject.said("one two")
 
 
 @pytest.mark.parametrize("said", ["é漢字😀", "a\u0301 👩‍👩‍👧 ✈️", "Ω≈ç√∫"])
@@ -141,7 +162,7 @@ async def test_characters_are_whole_however_the_tokens_split_them(
     subject: Subject, shared: Instance, said: str
 ) -> None:
     events = await events_of(shared, subject.saying(shared, said))
-    assert text_of(events) == said
+    assert text_of(events).rstrip() == subject.said(said)
     assert "\ufffd" not in "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
@@ -149,7 +170,10 @@ async def test_characters_are_whole_however_the_tokens_split_them(
 async def test_several_choices_each_end_once_and_usage_sums_them(
     subject: Subject, shared: Instance, n: int
 ) -> None:
-    events = await events_of(shared, replace(subject.endless(shared), n=n, max_tokens=4))
+    asked = replace(subject.endless(shared), n=n, max_tokens=4)
+    if await refused(shared, Capability.MULTIPLE_CHOICES, asked):
+        return
+    events = await events_of(shared, asked)
     assert sorted(event.choice for event in events if isinstance(event, Finished)) == list(range(n))
     usage = usage_of(events)
     assert usage.completion_tokens == 4 * n
@@ -183,6 +207,9 @@ async def test_a_seed_makes_the_answer_repeatable(shared: Instance) -> None:
 
 
 async def test_a_banned_token_does_not_come(shared: Instance) -> None:
+    banning_some = request("Hello", sampling=Sampling(logit_bias={5: -100.0}), max_tokens=1)
+    if await refused(shared, Capability.LOGIT_BIAS, banning_some) or not can(shared, Capability.TOKENIZE):
+        return
     usual = await events_of(shared, request("Once upon a time", max_tokens=1, logprobs=0))
     (token,) = await shared.tokenize(text_of(usual))
     banned = Sampling(temperature=0.0, logit_bias={token: -100.0})
@@ -215,6 +242,10 @@ async def test_a_json_schema_is_enforced(shared: Instance, as_chat: bool) -> Non
 
 
 async def test_counting_agrees_with_what_a_generation_counts(shared: Instance) -> None:
+    if not can(shared, Capability.TOKENIZE):
+        with pytest.raises(Unsupported):
+            await shared.count_tokens(TextPrompt("Hello there, world"))
+        return
     tokens = tuple(await shared.tokenize("Hello there, world", add_special=True))
     for prompt in (
         TokenPrompt(tokens),
@@ -228,6 +259,12 @@ async def test_counting_agrees_with_what_a_generation_counts(shared: Instance) -
 
 
 async def test_tokens_and_text_convert_both_ways(shared: Instance) -> None:
+    if not can(shared, Capability.TOKENIZE):
+        with pytest.raises(Unsupported):
+            await shared.tokenize("Hello there")
+        with pytest.raises(Unsupported):
+            await shared.detokenize([5])
+        return
     for text in ("Hello there", "é漢字😀", " two  blanks\n"):
         assert await shared.detokenize(await shared.tokenize(text)) == text
     assert await shared.tokenize("") == []
@@ -243,10 +280,11 @@ async def test_a_repeated_prompt_is_cached_and_said_to_be(shared: Instance) -> N
     text = "The quick brown fox jumps over the lazy dog and then sleeps under the old oak tree until noon."
     await events_of(shared, request(text, max_tokens=2))
     again = await events_of(shared, request(text, max_tokens=2))
-    cached = started_of(again).cached_tokens
-    assert cached is not None
+    known_first, cached = started_of(again).cached_tokens, usage_of(again).cached_tokens
+    if known_first is None and cached == 0:  # an engine that cannot tell makes up no figure
+        return
     assert cached >= 8
-    assert usage_of(again).cached_tokens == cached
+    assert known_first in (None, cached)
     fresh = await events_of(shared, request(text, max_tokens=2, cache_prompt=False))
     assert usage_of(fresh).cached_tokens == 0
 
@@ -255,6 +293,8 @@ async def test_the_last_message_is_continued_when_asked(shared: Instance) -> Non
     messages = (Message(role="user", content="Count."), Message(role="assistant", content="One, two,"))
     whole = ChatPrompt(messages=messages)
     begun = ChatPrompt(messages=messages, continue_final_message=True)
+    if await refused(shared, Capability.CONTINUE, request("", prompt=begun, max_tokens=4)):
+        return
     assert await shared.count_tokens(begun) < await shared.count_tokens(whole)
     text = text_of(await events_of(shared, request("", prompt=begun, max_tokens=4)))
     assert not text.startswith("One, two,")
@@ -315,7 +355,8 @@ async def test_leaving_frees_the_place_within_a_second(
     subject: Subject, shared: Instance, phase: type
 ) -> None:
     if phase is Started:
-        abandoned = [chat("word " * 600) for _ in range(shared.info.parallel)]
+        long = "word " * (shared.info.context_length * 4 // 5)
+        abandoned = [chat(long) for _ in range(shared.info.parallel)]
     else:
         abandoned = [subject.endless(shared) for _ in range(shared.info.parallel)]
     async with asyncio.TaskGroup() as group:

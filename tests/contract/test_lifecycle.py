@@ -52,14 +52,14 @@ async def test_the_status_is_quick_and_says_where_the_engine_is(engine: Engine) 
 
 async def test_a_load_reports_progress_and_what_it_loaded(subject: Subject, engine: Engine) -> None:
     seen: list[LoadProgress] = []
-    plan = subject.plan(context_length=512, parallel=3)
+    plan = subject.plan(context_length=512, parallel=subject.places)
     instance = await engine.load(plan, seen.append)
     try:
-        assert (instance.info.context_length, instance.info.parallel) == (512, 3)
+        assert (instance.info.context_length, instance.info.parallel) == (512, subject.places)
         fractions = [progress.fraction for progress in seen if progress.fraction is not None]
         assert fractions == sorted(fractions)
         assert all(0 <= fraction <= 1 for fraction in fractions)
-        if subject.real:
+        if subject.process_per_model:
             assert {"weights", "kv", "compute"} <= {buffer.kind for buffer in instance.info.buffers}
             assert psutil.pid_exists(pid_of(instance))
     finally:
@@ -78,7 +78,7 @@ async def test_unloading_ends_open_answers_and_can_be_repeated(subject: Subject,
     await instance.unload()
     assert (await instance.exited).expected
     assert isinstance(await error_of(instance.generate(request("Hello"))), Cancelled)
-    if subject.real:
+    if subject.process_per_model:
         assert not psutil.pid_exists(pid_of(instance))
 
 
@@ -136,6 +136,8 @@ async def test_a_cancelled_load_leaves_no_process(subject: Subject, engine: Engi
         await eventually(started)
         loading.cancel()
     assert loading.cancelled()
+    if not subject.process_per_model:
+        await engine.close()
     await eventually(gone, within_s=5)
 
 

@@ -41,6 +41,8 @@ class Capability(StrEnum):
     MULTIPLE_CHOICES = "n"
     TOKENIZE = "tokenize"
     PRIORITY = "priority"
+    STOP_SEQUENCE = "stop_sequence"  # says which stop string ended an answer
+    CONTINUE = "continue"  # goes on with the last message
 
 
 class EngineStatus(Struct, frozen=True, kw_only=True):

@@ -41,7 +41,6 @@ from localllm.engines.base import (
 from localllm.engines.llama_server.answer import Answer
 from localllm.engines.llama_server.connection import Connection
 from localllm.engines.llama_server.server_plan import batch_of
-from localllm.engines.llama_server.slots import Slots
 from localllm.engines.llama_server.translate import CHAT_PATH, Call, chat_body, has_images, translate
 from localllm.engines.llama_server.wire import (
     Content,
@@ -55,6 +54,7 @@ from localllm.engines.llama_server.wire import (
 )
 from localllm.engines.model_file import FileIdentity
 from localllm.engines.process import Child
+from localllm.engines.slots import Slots
 
 _PING_S = 5.0
 _DEATH_WAIT_S = 2.0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 import anyio
@@ -14,25 +16,28 @@ import msgspec
 from localllm.core.errors import EngineStalled, LoadFailed, ModelNotFound
 from localllm.core.launch import LaunchPlan
 from localllm.engines.base import Capability, Engine, EngineStatus, Instance, InstanceInfo, LoadProgress
+from localllm.engines.model_file import FileIdentity
 from localllm.engines.ollama.daemon import Daemon
-from localllm.engines.ollama.instance import OllamaInstance
+from localllm.engines.ollama.instance import OllamaInstance, let_go
 from localllm.engines.ollama.wire import ErrorBody, Resident, Residents, Shown
+from localllm.engines.reaper import Reaper
 
 CREATED_PREFIX = "localllm/"
 _CAPABILITIES = {
     "completion": (
         Capability.CHAT,
         Capability.COMPLETION,
+        Capability.TOOLS,
         Capability.JSON_SCHEMA,
         Capability.LOGPROBS,
         Capability.SEED,
     ),
-    "tools": (Capability.TOOLS,),
     "thinking": (Capability.REASONING,),
     "vision": (Capability.VISION,),
     "embedding": (Capability.EMBEDDING,),
 }
 _CHUNK = 4 << 20
+_BLOB_NAME = re.compile(r"sha256-([0-9a-f]{64})")
 
 
 class OllamaEngine(Engine):
@@ -44,13 +49,22 @@ class OllamaEngine(Engine):
         self,
         *,
         log_dir: Path,
-        state_dir: Path,
+        reaper: Reaper | None = None,
         url: str | None = None,
         binary: str | None = None,
+        parallel: int | None = None,
+        environment: Mapping[str, str] | None = None,
         load_timeout_s: float = 300.0,
         token_timeout_s: float = 60.0,
     ) -> None:
-        self.daemon = Daemon(log_dir=log_dir, state_dir=state_dir, url=url, binary=binary)
+        self.daemon = Daemon(
+            log_dir=log_dir,
+            reaper=reaper or Reaper(log_dir / "children"),
+            url=url,
+            binary=binary,
+            parallel=parallel,
+            environment=environment,
+        )
         self._load_timeout_s = load_timeout_s
         self._token_timeout_s = token_timeout_s
 
@@ -58,35 +72,47 @@ class OllamaEngine(Engine):
         return await self.daemon.status()
 
     async def load(self, plan: LaunchPlan, on_progress: Callable[[LoadProgress], None]) -> Instance:
+        file = None if plan.engine_model else await anyio.to_thread.run_sync(_readable, Path(plan.model_path))
         on_progress(LoadProgress("starting Ollama"))
         await self.daemon.ensure()
         name = plan.engine_model or await self._created(plan, on_progress)
         shown = await self._show(name)
         options = _options(plan)
         on_progress(LoadProgress("loading"))
-        await self._post(
-            "/api/embed" if plan.embedding else "/api/generate",
-            {"model": name, "keep_alive": -1, "options": options} | ({"input": []} if plan.embedding else {}),
-            timeout_s=self._load_timeout_s,
-        )
-        resident = await self._resident(name)
-        info = InstanceInfo(
-            engine=self.name,
-            engine_version=await self.daemon.version(),
-            context_length=resident.context_length or plan.context_length,
-            parallel=plan.parallel,
-            capabilities=_capabilities(shown),
-            template_source="ollama" if shown.template else None,
-            warnings=_warnings(plan, resident),
-        )
+        try:
+            await self._bring_up(name, plan, options)
+            resident = await self._resident(name)
+        except asyncio.CancelledError:
+            await let_go(self.daemon, name)  # it would finish the load, and keep the model, all the same
+            raise
         return OllamaInstance(
             self.daemon,
             resident.name,
             plan,
-            info,
+            await self._info(plan, shown, resident),
             options=options,
-            thinks="thinking" in shown.capabilities,
+            features=frozenset(shown.capabilities),
+            file=file,
             token_timeout_s=self._token_timeout_s,
+        )
+
+    async def _bring_up(self, name: str, plan: LaunchPlan, options: dict[str, object]) -> None:
+        fields: dict[str, object] = {"model": name, "keep_alive": -1, "options": options}
+        if plan.embedding:
+            fields["input"] = []
+        await self._post(
+            "/api/embed" if plan.embedding else "/api/generate", fields, timeout_s=self._load_timeout_s
+        )
+
+    async def _info(self, plan: LaunchPlan, shown: Shown, resident: Resident) -> InstanceInfo:
+        return InstanceInfo(
+            engine=self.name,
+            engine_version=await self.daemon.version(),
+            context_length=resident.context_length or plan.context_length,
+            parallel=self.daemon.parallel,
+            capabilities=_capabilities(shown),
+            template_source="ollama" if shown.template else None,
+            warnings=_warnings(plan, resident),
         )
 
     async def close(self) -> None:
@@ -95,6 +121,7 @@ class OllamaEngine(Engine):
     async def _created(self, plan: LaunchPlan, on_progress: Callable[[LoadProgress], None]) -> str:
         """A GGUF of ours under a name of ours in Ollama's store, named by its digest, so that it is made only once."""
         path = Path(plan.model_path)
+        on_progress(LoadProgress("reading the model"))
         digest = await anyio.to_thread.run_sync(_sha256, path)
         name = f"{CREATED_PREFIX}{digest[:16]}"
         try:
@@ -113,7 +140,7 @@ class OllamaEngine(Engine):
                 )
                 answer.raise_for_status()
         except httpx.HTTPError as error:
-            raise LoadFailed(f"The model could not be copied into Ollama: {error}") from error
+            raise LoadFailed(f"The model could not be copied into Ollama: {error}.") from error
         fields: dict[str, object] = {"model": name, "files": {path.name: f"sha256:{digest}"}, "stream": False}
         await self._post("/api/create", fields, timeout_s=self._load_timeout_s)
         return name
@@ -123,7 +150,7 @@ class OllamaEngine(Engine):
         if answer.status_code == 404:
             raise ModelNotFound(name, hint="Pull it with Ollama first.")
         if answer.status_code != 200:
-            raise LoadFailed(f"Ollama cannot show {name}: {_error(answer)}")
+            raise LoadFailed(f"Ollama cannot show {name}: {_error(answer)}.")
         return msgspec.json.decode(answer.content, type=Shown)
 
     async def _post(self, path: str, fields: dict[str, object], *, timeout_s: float) -> None:
@@ -138,7 +165,7 @@ class OllamaEngine(Engine):
                 f"The line to Ollama broke while loading: {str(error) or type(error).__name__}."
             ) from error
         if answer.status_code != 200:
-            raise LoadFailed(f"Ollama could not load the model: {_error(answer)}", hint="See Ollama's log.")
+            raise LoadFailed(f"Ollama could not load the model: {_error(answer)}.", hint="See Ollama's log.")
 
     async def _resident(self, name: str) -> Resident:
         """What Ollama says it loaded: the name it keeps, the context it gave, and the memory it took."""
@@ -188,7 +215,19 @@ def _error(answer: httpx.Response) -> str:
         return f"status {answer.status_code}"
 
 
+def _readable(path: Path) -> FileIdentity:
+    """Raises LoadFailed when there is no such file, or it is not a GGUF: Ollama would take it for something else."""
+    identity = FileIdentity.of(path)
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise LoadFailed(f"The file {path.name} is not a GGUF model.")
+    return identity
+
+
 def _sha256(path: Path) -> str:
+    """By its name where the store named it so (Ollama checks what it is sent), else by reading it."""
+    if named := _BLOB_NAME.fullmatch(path.name):
+        return named[1]
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

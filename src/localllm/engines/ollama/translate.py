@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import base64
 import json
-import secrets
 from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
 
 from localllm.core.errors import BadRequest, Unsupported
 from localllm.core.generation import (
@@ -22,6 +23,7 @@ from localllm.core.generation import (
     JsonObject,
     JsonSchema,
     Message,
+    Prompt,
     ReasoningDelta,
     Sampling,
     Started,
@@ -29,10 +31,17 @@ from localllm.core.generation import (
     TextPart,
     TextPrompt,
     TokenLogprob,
-    Tool,
+    TokenPrompt,
     ToolCallDelta,
     ToolCallStart,
     Usage,
+)
+from localllm.engines.llama_server.tool_text import (
+    ToolTextReader,
+    describe_tools,
+    new_call_id,
+    tell_results_as_text,
+    tool_call_schema,
 )
 from localllm.engines.ollama.wire import Called, Line, TokenChance
 
@@ -57,29 +66,30 @@ _NEUTRAL: dict[str, object] = {
 """Samplers that Ollama lacks, with the value that means they are off (then their other fields mean nothing)."""
 
 
-def endpoint(request: GenerationRequest) -> str:
-    return "/api/chat" if isinstance(request.prompt, ChatPrompt) else "/api/generate"
+class Call(Struct, frozen=True, kw_only=True):
+    """One HTTP request. ``tool_names`` is set when calls must be found in the text: the template knows no tools, or
+    the answer was made to be a call."""
+
+    path: str
+    body: dict[str, object]
+    tool_names: tuple[str, ...] = ()
+    one_call: bool = False
 
 
-def body(
+def translate(
     request: GenerationRequest,
     *,
     model: str,
     options: dict[str, object],
     stop: Sequence[str],
-    thinks: bool,
-) -> dict[str, object]:
-    """The JSON body of one generation. ``options`` are those the model was loaded with; they must not change.
+    features: frozenset[str],
+) -> Call:
+    """``options`` are those the model was loaded with (they must not change); ``features`` what Ollama says it can.
 
     Raises:
         Unsupported, BadRequest: the request asks for what Ollama cannot do; ``param`` names the field.
     """
-    if request.n != 1:
-        raise Unsupported("Ollama gives one answer per request.", param="n")
-    if request.prediction is not None:
-        raise Unsupported("Ollama has no predicted outputs.", param="prediction")
-    if request.sampling.logit_bias:
-        raise Unsupported("Ollama has no logit_bias.", param="logit_bias")
+    _refuse_unknown(request)
     fields: dict[str, object] = {
         "model": model,
         "stream": True,
@@ -93,17 +103,42 @@ def body(
     if (form := _format(request)) is not None:
         fields["format"] = form
     prompt = request.prompt
-    if isinstance(prompt, ChatPrompt):
-        return fields | _chat(prompt, thinks)
     if isinstance(prompt, TextPrompt):
-        return fields | {"prompt": prompt.text, "raw": True}
-    raise Unsupported("Ollama takes text, not token ids.", param="prompt")
+        return Call(path="/api/generate", body=fields | {"prompt": prompt.text, "raw": True})
+    assert isinstance(prompt, ChatPrompt)
+    in_text = _offers_tools(prompt) and (prompt.tool_choice == "required" or "tools" not in features)
+    return Call(
+        path="/api/chat",
+        body=fields | _chat(prompt, features),
+        tool_names=tuple(tool.name for tool in prompt.tools) if in_text else (),
+        one_call=not prompt.parallel_tool_calls,
+    )
 
 
-def forces_call(request: GenerationRequest) -> bool:
-    """Whether the answer must be a tool call: Ollama has no tool_choice, so its format is made to be one."""
-    prompt = request.prompt
-    return isinstance(prompt, ChatPrompt) and prompt.tool_choice == "required" and bool(prompt.tools)
+def has_images(prompt: Prompt) -> bool:
+    return isinstance(prompt, ChatPrompt) and any(
+        isinstance(part, ImagePart)
+        for message in prompt.messages
+        if not isinstance(message.content, str)
+        for part in message.content
+    )
+
+
+def _refuse_unknown(request: GenerationRequest) -> None:
+    if isinstance(request.prompt, TokenPrompt):
+        raise Unsupported("Ollama takes text, not token ids.", param="prompt")
+    if isinstance(request.prompt, ChatPrompt) and request.prompt.continue_final_message:
+        raise Unsupported("Ollama does not continue a message that was begun.", param="messages")
+    if request.n != 1:
+        raise Unsupported("Ollama gives one answer per request.", param="n")
+    if request.prediction is not None:
+        raise Unsupported("Ollama has no predicted outputs.", param="prediction")
+    if request.sampling.logit_bias:
+        raise Unsupported("Ollama has no logit_bias.", param="logit_bias")
+
+
+def _offers_tools(prompt: ChatPrompt) -> bool:
+    return bool(prompt.tools) and prompt.tool_choice != "none"
 
 
 def _options(request: GenerationRequest, stop: Sequence[str]) -> dict[str, object]:
@@ -125,38 +160,31 @@ def _options(request: GenerationRequest, stop: Sequence[str]) -> dict[str, objec
 
 
 def _format(request: GenerationRequest) -> object | None:
-    constraint = request.constraint
-    if forces_call(request):
-        assert isinstance(request.prompt, ChatPrompt)
-        return _call_schema(request.prompt.tools)
-    match constraint:
+    """Ollama has no tool_choice: a required call is had by giving the answer the form of one."""
+    prompt = request.prompt
+    if isinstance(prompt, ChatPrompt) and prompt.tools and prompt.tool_choice == "required":
+        return tool_call_schema(prompt.tools)
+    match request.constraint:
         case None:
             return None
         case JsonObject():
-            return "json"
-        case JsonSchema():
-            return constraint.schema
+            return {"type": "object"}
+        case JsonSchema(schema):
+            return schema
         case Grammar():
             raise Unsupported("Ollama takes JSON schemas, not grammars.", param="grammar")
 
 
-def _call_schema(tools: Sequence[Tool]) -> dict[str, object]:
-    calls: list[dict[str, object]] = [
-        {
-            "type": "object",
-            "properties": {"name": {"const": t.name}, "arguments": t.parameters or {"type": "object"}},
-            "required": ["name", "arguments"],
-        }
-        for t in tools
-    ]
-    return calls[0] if len(calls) == 1 else {"anyOf": calls}
-
-
-def _chat(prompt: ChatPrompt, thinks: bool) -> dict[str, object]:
+def _chat(prompt: ChatPrompt, features: frozenset[str]) -> dict[str, object]:
     if prompt.template_arguments:
         raise Unsupported("Ollama's templates take no arguments.", param="chat_template_kwargs")
-    fields: dict[str, object] = {"messages": [_message(m, prompt.messages) for m in prompt.messages]}
-    if prompt.tools and prompt.tool_choice != "none":
+    messages: Sequence[Message] = prompt.messages
+    fields: dict[str, object] = {}
+    if "tools" not in features:
+        messages = tell_results_as_text(messages)
+        if _offers_tools(prompt):
+            messages = describe_tools(messages, prompt.tools, required=prompt.tool_choice == "required")
+    elif _offers_tools(prompt):
         fields["tools"] = [
             {
                 "type": "function",
@@ -164,12 +192,20 @@ def _chat(prompt: ChatPrompt, thinks: bool) -> dict[str, object]:
             }
             for t in prompt.tools
         ]
-    if thinks:
-        effort = prompt.reasoning_effort
-        fields["think"] = (
-            effort != "none" if effort in (None, "none") else "low" if effort == "minimal" else effort
-        )
+    fields["messages"] = [_message(m, messages) for m in messages]
+    if "thinking" in features:
+        fields["think"] = _think(prompt)
     return fields
+
+
+def _think(prompt: ChatPrompt) -> bool | str:
+    """How much to think. Not while a call is required: its form would be forced on the thoughts as well."""
+    effort = prompt.reasoning_effort
+    if prompt.tools and prompt.tool_choice == "required":
+        return False
+    if effort is None or effort == "none":
+        return effort is None
+    return "low" if effort == "minimal" else effort
 
 
 def _message(message: Message, all_messages: Sequence[Message]) -> dict[str, object]:
@@ -210,20 +246,21 @@ def _called_name(answer: Message, messages: Sequence[Message]) -> str:
 
 
 class Reader:
-    """Turns the lines of one answer into events, in the contract's order."""
+    """Turns the lines of one answer into events, in the contract's order; ``ended`` once the last line was read."""
 
-    def __init__(self, *, context_length: int, wants_call: bool, wants_logprobs: bool) -> None:
+    def __init__(self, call: Call, *, context_length: int, wants_logprobs: bool) -> None:
         self._context_length = context_length
-        self._wants_call = wants_call
+        self._text = ToolTextReader(call.tool_names, 0) if call.tool_names else None
+        self._most_calls = 1 if call.one_call else None
         self._wants_logprobs = wants_logprobs
         self._started = False
         self._calls = 0
-        self._call_text = ""
         self._reasoned = 0
         self.ended = False
+        self.completion_tokens = 0
+        self.queue_ms: float | None = None
 
     def read(self, line: Line) -> Iterator[Event]:
-        """The events of one line; ``ended`` is set by the last one."""
         if not self._started:
             self._started = True
             yield Started(None, None, self._context_length)
@@ -233,50 +270,46 @@ class Reader:
         if thought:
             self._reasoned += 1
             yield ReasoningDelta(thought)
-        if text and self._wants_call:
-            self._call_text += text
-        elif text:
+        if text and self._text is not None:
+            yield from self._text.feed(text)
+        elif text or (line.logprobs and self._wants_logprobs):
             yield TextDelta(text, logprobs=_chances(line.logprobs) if self._wants_logprobs else ())
         for call in message.tool_calls if message else ():
-            yield from self._call(call)
+            if self._calls != self._most_calls:
+                yield from self._call(call)
         if line.done:
             self.ended = True
             yield from self._end(line)
 
     def _call(self, call: Called) -> Iterator[Event]:
         index, self._calls = self._calls, self._calls + 1
-        yield ToolCallStart(index, f"call_{secrets.token_hex(12)}", call.function.name)
+        yield ToolCallStart(index, new_call_id(), call.function.name)
         yield ToolCallDelta(index, json.dumps(call.function.arguments, ensure_ascii=False))
 
     def _end(self, line: Line) -> Iterator[Event]:
         reason = FinishReason.LENGTH if line.done_reason == "length" else FinishReason.STOP
-        if self._wants_call and self._call_text:
-            yield from self._forced_call(reason)
-        if self._calls and reason is FinishReason.STOP:
+        called = self._calls > 0
+        if self._text is not None:
+            called = called or self._text.called
+            yield from self._text.close()
+        if called and reason is FinishReason.STOP:
             reason = FinishReason.TOOL_CALLS
+        self.completion_tokens = max(line.eval_count or 0, 0)
         yield Finished(reason)
         yield Usage(
             prompt_tokens=max(line.prompt_eval_count or 0, 0),
             cached_tokens=0,
-            completion_tokens=max(line.eval_count or 0, 0),
+            completion_tokens=self.completion_tokens,
             reasoning_tokens=self._reasoned,
-            queue_ms=None,
-            prefill_ms=line.prompt_eval_duration / 1e6,
-            decode_ms=line.eval_duration / 1e6,
+            queue_ms=self.queue_ms,
+            prefill_ms=_milliseconds(line.prompt_eval_duration),
+            decode_ms=_milliseconds(line.eval_duration),
         )
 
-    def _forced_call(self, reason: FinishReason) -> Iterator[Event]:
-        """The answer was made to be a call. Cut off by its length it is no JSON: what there is is passed on as it is."""
-        try:
-            value = json.loads(self._call_text)
-        except ValueError:
-            if reason is not FinishReason.LENGTH:
-                raise
-            yield TextDelta(self._call_text)
-            return
-        yield ToolCallStart(0, f"call_{secrets.token_hex(12)}", str(value["name"]))
-        yield ToolCallDelta(0, json.dumps(value["arguments"], ensure_ascii=False))
-        self._calls = 1
+
+def _milliseconds(nanoseconds: int) -> float | None:
+    """Of an answer without a token Ollama reports a time before its beginning."""
+    return nanoseconds / 1e6 if nanoseconds >= 0 else None
 
 
 def _chances(found: Sequence[TokenChance] | None) -> tuple[TokenLogprob, ...]:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from localllm.core.errors import EngineCrashed
-from localllm.engines.llama_server.slots import Slots
+from localllm.engines.slots import Slots
 from tests.support.until import until
 
 
