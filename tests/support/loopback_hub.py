@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -104,7 +105,7 @@ class LoopbackHub:
             return True
 
     @contextmanager
-    def serving(self) -> Iterator[LoopbackHub]:
+    def serving(self, tls: ssl.SSLContext | None = None) -> Iterator[LoopbackHub]:
         hub = self
 
         class Handler(_Handler):
@@ -112,6 +113,8 @@ class LoopbackHub:
 
         Handler.hub = hub
         server = _Server(("127.0.0.1", self.port), Handler)
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         self.port = server.server_address[1]
         self.cdn = self.cdn or self.url
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)

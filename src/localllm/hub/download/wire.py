@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import asynccontextmanager, contextmanager
 from typing import Literal
 from urllib.parse import urljoin, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
@@ -162,12 +163,22 @@ async def forbid_private(url: str, *, trusted: Collection[str]) -> None:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
+        if goes_through_proxy(url):
+            return  # in a network where only the proxy knows names, it is the one to decide
         raise Offline(f"The name {host} does not resolve.", hint="Check the line and the name.") from error
     for entry in found:
         address = ipaddress.ip_address(str(entry[4][0]).split("%")[0])
         mapped = getattr(address, "ipv4_mapped", None)
         if not (mapped or address).is_global:
             raise DownloadFailed(f"{host} is inside this network; a source must not lead there.")
+
+
+def goes_through_proxy(url: str) -> bool:
+    """Whether the environment (or the system's settings) names a proxy for this URL."""
+    parts = urlsplit(url)
+    proxies = getproxies()
+    named = proxies.get(parts.scheme) or proxies.get("all")
+    return bool(named) and not proxy_bypass(parts.hostname or "")
 
 
 def check_status(response: httpx.Response, what: str) -> None:

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
+import ssl
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,9 +20,11 @@ from localllm.hub.download.wire import (
     follow,
     forbid_private,
     network_errors,
+    new_client,
     origin,
     retry_after,
 )
+from tests.support.loopback_hub import LoopbackHub
 
 Answer = httpx.Response
 ALLOWED = ("hub.example:443", "cdn.example:443", "sink.example:443")
@@ -251,3 +257,61 @@ async def small(client: httpx.AsyncClient, path: str, pauses: list[float] | None
 
 def test_certificates_are_always_checked() -> None:
     assert wire.system_trust().verify_mode.name == "CERT_REQUIRED"
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A self-signed certificate for 127.0.0.1, with its key in the same file."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    path = tmp_path / "certificate.pem"
+    key = tmp_path / "key.pem"
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(path)]
+    subprocess.run(command, check=True, capture_output=True)
+    path.write_bytes(path.read_bytes() + key.read_bytes())
+    return path
+
+
+async def test_a_certificate_that_is_not_trusted_is_named_and_can_be_made_trusted(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with LoopbackHub({"m": b"model"}).serving(context) as hub:
+        url, trusted = f"https://127.0.0.1:{hub.port}/files/m", (f"127.0.0.1:{hub.port}",)
+        with pytest.raises(Offline, match="not trusted here") as caught:
+            await body_of(url, trusted)
+        assert "SSL_CERT_FILE" in (caught.value.hint or "")
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert await body_of(url, trusted) == b"model"
+
+
+async def test_proxies_of_the_environment_are_used_and_no_proxy_is_heeded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with LoopbackHub({"m": b"model"}).serving() as proxy, LoopbackHub({"m": b"direct"}).serving() as direct:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        # a name that only the proxy knows: it is asked, and not our own resolver
+        assert await body_of("http://hub.invalid/files/m", ()) == b"model"
+        assert proxy.seen[0].path == "http://hub.invalid/files/m"
+        assert await body_of(f"{direct.url}/files/m", (f"127.0.0.1:{direct.port}",)) == b"direct"
+        assert len(proxy.seen) == 1
+
+
+async def body_of(url: str, trusted: tuple[str, ...]) -> bytes:
+    async with new_client(stall_seconds=5) as client:
+        body, _ = await fetch_small(client, url, "m", token=None, trusted=trusted, limit_bytes=1000)
+        return body
