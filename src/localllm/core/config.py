@@ -95,6 +95,18 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     llama_server_path: Annotated[
         str | None, Meta(description="A llama-server binary to use instead of the bundled xllamacpp")
     ] = None
+    ollama_url: Annotated[
+        str | None, Meta(description="Address of Ollama; unset = as OLLAMA_HOST says, else its default")
+    ] = None
+    ollama_path: Annotated[
+        str | None, Meta(description="The ollama program to start when none runs; unset = the one on PATH")
+    ] = None
+    ollama_parallel: Annotated[
+        Count | None,
+        Meta(
+            description="Requests Ollama answers at once per model; unset = as OLLAMA_NUM_PARALLEL says, else 1"
+        ),
+    ] = None
     context_length: Annotated[
         Count | None,
         Meta(description="Context per request in tokens; unset = what fits, at most the trained length"),
@@ -185,10 +197,28 @@ class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Level of the service's log")
     ] = "info"
-    content: Annotated[bool, Meta(description="Keep prompts and answers of the port in the request log")] = (
-        False
-    )
     record_days: Annotated[Count, Meta(description="Days that request records are kept")] = 30
+
+
+class RemoteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One ``[remotes.NAME]``: an OpenAI-compatible API on another machine. Its models are called ``NAME/model``.
+
+    Better than ``key`` itself are ``key_env`` (the name of an environment variable of the service) and ``key_file``.
+    """
+
+    base_url: str
+    key: str | None = None
+    key_env: str | None = None
+    key_file: str | None = None
+    headers: dict[str, str] = {}
+    models: dict[str, str] = {}
+    context_length: Count | None = None
+    capabilities: tuple[str, ...] | None = None
+    parallel: Count = 8
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    connect_timeout_seconds: Seconds = 5.0
+    first_token_timeout_seconds: Seconds = 300.0
+    token_timeout_seconds: Seconds = 60.0
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -202,3 +232,4 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ui: UiSettings = UiSettings()
     gateway: GatewaySettings = GatewaySettings()
     log: LogSettings = LogSettings()
+    remotes: dict[str, RemoteSettings] = {}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from localllm.core.control import ModelSummary
-from localllm.core.errors import ModelNotFound
+from localllm.core.errors import BadName, ModelNotFound
 from localllm.hub.names import near_names
 from localllm.hub.store import Store, StoredModel
 
@@ -59,13 +59,15 @@ class Catalogue:
     def _look_up(self, name: str) -> StoredModel:
         try:
             return self.store.get(name)
-        except ModelNotFound:
+        except (ModelNotFound, BadName) as error:
             others = {model.name.lower(): model for model in self._others()}
             wanted = name.lower()
             variants = [each for each in others if each.rpartition(":")[0] == wanted]
             found = others.get(wanted) or others.get(f"{wanted}:latest")
             if found is None and len(variants) == 1:
                 found = others[variants[0]]
+            if found is None and isinstance(error, BadName):
+                raise
             if found is None:
                 near = near_names(name, (model.name for model in self.list()))
                 raise ModelNotFound(name, near=near) from None

@@ -6,23 +6,50 @@ from collections.abc import Mapping
 
 from localllm.core.errors import EngineUnavailable
 from localllm.engines.base import Engine
+from localllm.hub.store import StoredModel
 
 PREFERENCE = ("llama_server", "llama_cpp", "ollama")
+OLLAMA_OWNER = "ollama"
+_REMOTE = "remote:"
+
+
+def is_remote(model: StoredModel) -> bool:
+    """Whether it runs on another machine; its owner is the engine's name then."""
+    return model.owner.startswith(_REMOTE)
+
+
+def only_engine(model: StoredModel) -> tuple[str, str] | None:
+    """The one engine that can run this model, with the reason; None when any may."""
+    if is_remote(model):
+        return model.owner, "the model is there"
+    if model.owner == OLLAMA_OWNER and model.problem is not None:
+        return "ollama", f"only Ollama can load it ({model.problem.rstrip('.')})"
+    return None
 
 
 async def choose_engine(
-    engines: Mapping[str, Engine], *, asked: str | None, configured: str
+    engines: Mapping[str, Engine], *, asked: str | None, configured: str, model: StoredModel | None = None
 ) -> tuple[Engine, str]:
-    """The engine and one sentence why: the one asked for, else the configured one, else the first that is there.
+    """The engine and one sentence why: the only one that can run ``model``, else the one asked for, else the
+    configured one, else the first that is there.
 
     Raises:
-        EngineUnavailable: the one asked for (or every one) cannot run here; the hint says how to get it.
+        EngineUnavailable: the one that must run it (or every one) cannot run here; the hint says how to get it.
     """
+    only = only_engine(model) if model is not None else None
+    if only is not None and model is not None:
+        name, reason = only
+        if asked not in (None, name):
+            raise EngineUnavailable(
+                f"{model.name!r} cannot run on {asked}: {reason}.", hint=f"Leave out --engine, or say {name}."
+            )
+        return await _the_one(engines, name), reason
     wanted = asked or (None if configured == "auto" else configured)
     if wanted is not None:
         why = "asked for" if asked else "set as engine.default"
         return await _the_one(engines, wanted), why
-    order = [*(name for name in PREFERENCE if name in engines), *(n for n in engines if n not in PREFERENCE)]
+    here = [name for name in engines if not name.startswith(_REMOTE)]
+    order = [*(name for name in PREFERENCE if name in here), *(n for n in here if n not in PREFERENCE)]
     missing: list[str] = []
     for name in order:
         status = await engines[name].status()

@@ -343,7 +343,10 @@ class Manager:
 
     async def _load_once(self, resident: Resident, request: LoadRequest) -> Instance:
         engine, resident.engine_reason = await choose_engine(
-            self.engines, asked=request.engine, configured=self._configured_engine
+            self.engines,
+            asked=request.engine,
+            configured=self._configured_engine,
+            model=resident.model,
         )
         resident.engine = engine.name
         resident.report(LoadProgress("planning"))

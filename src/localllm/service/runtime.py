@@ -18,12 +18,15 @@ from functools import partial
 from pathlib import Path
 
 from localllm._version import __version__
-from localllm.core.config import Settings
+from localllm.core.config import RemoteSettings, Settings
 from localllm.core.control import Identity, Section
 from localllm.core.errors import LocalLLMError
 from localllm.core.machine import Machine
 from localllm.engines.base import Engine
+from localllm.engines.ollama.engine import OllamaEngine
 from localllm.engines.reaper import Reaper
+from localllm.engines.remote.engine import RemoteEngine
+from localllm.engines.remote.target import Target
 from localllm.engines.residuals import ResidualFile
 from localllm.engines.tuning import TuningFile
 from localllm.hardware.overrides import parse_overrides
@@ -43,6 +46,7 @@ from localllm.service.curation import newest_catalogue
 from localllm.service.database import Database
 from localllm.service.discovered import Discovered
 from localllm.service.downloads import Downloads, open_downloads
+from localllm.service.engine_planner import EnginePlanner
 from localllm.service.events import StateHub
 from localllm.service.gateway.chain import Gateway
 from localllm.service.history import HistoryRing
@@ -58,6 +62,7 @@ from localllm.service.notices import Notices
 from localllm.service.pipeline import Pipeline
 from localllm.service.planning import Planning
 from localllm.service.records import Records
+from localllm.service.remote_models import RemoteModels
 from localllm.service.sampler import ServiceSampler
 from localllm.service.schema import schema
 from localllm.service.shutdown import Shutdown
@@ -176,20 +181,24 @@ async def open_runtime(
             store,
             touch.models_changed,
         )
-        catalogue = Catalogue(store, lambda: discovered.models)
+        engines = engines if engines is not None else _engines(paths, settings, reaper)
+        for engine in engines.values():
+            stack.push_async_callback(engine.close)
+        remotes = RemoteModels(
+            (engine for engine in engines.values() if isinstance(engine, RemoteEngine)), touch.models_changed
+        )
+        catalogue = Catalogue(store, lambda: (*discovered.models, *remotes.models))
         touch.catalogue = catalogue
         background.spawn(discovered.run(), name="other stores")
+        background.spawn(remotes.run(), name="remotes")
         overrides = parse_overrides(
             settings.hardware.overrides, margin_bytes=settings.engine.memory_margin_bytes
         )
         machine = MachineReadings(
             detect or partial(detect_here, cache_dir=paths.cache_dir, overrides=overrides)
         )
-        engines = engines if engines is not None else _engines(paths, settings, reaper)
         learning = Learning(ResidualFile(paths.residuals_file), engines, machine)
-        planning = planning if planning is not None else _planner(paths, settings, machine, learning)
-        for engine in engines.values():
-            stack.push_async_callback(engine.close)
+        planning = planning if planning is not None else _planner(paths, settings, machine, learning, engines)
         ledger = Ledger()
         manager = Manager(
             source=catalogue,
@@ -343,8 +352,17 @@ def _store_dir(paths: Paths, settings: Settings) -> Path:
     return Path(chosen).expanduser() if chosen else paths.store_dir
 
 
-def _planner(paths: Paths, settings: Settings, machine: MachineReadings, learning: Learning) -> Planning:
-    return MachinePlanner(settings.engine, machine, TuningFile(paths.tuning_file), learning)
+def _planner(
+    paths: Paths,
+    settings: Settings,
+    machine: MachineReadings,
+    learning: Learning,
+    engines: Mapping[str, Engine],
+) -> Planning:
+    ollama = engines.get("ollama")
+    parallel = ollama.daemon.parallel if isinstance(ollama, OllamaEngine) else 1
+    inner = MachinePlanner(settings.engine, machine, TuningFile(paths.tuning_file), learning)
+    return EnginePlanner(inner, settings.engine, ollama_parallel=parallel)
 
 
 def _engines(paths: Paths, settings: Settings, reaper: Reaper) -> dict[str, Engine]:
@@ -354,7 +372,7 @@ def _engines(paths: Paths, settings: Settings, reaper: Reaper) -> dict[str, Engi
     from localllm.engines.llama_server.engine import LlamaServerEngine
 
     load_s, token_s = settings.engine.load_timeout_seconds, settings.engine.token_timeout_seconds
-    return {
+    here: dict[str, Engine] = {
         "llama_server": LlamaServerEngine(
             log_dir=paths.log_dir,
             binary=settings.engine.llama_server_path,
@@ -369,3 +387,33 @@ def _engines(paths: Paths, settings: Settings, reaper: Reaper) -> dict[str, Engi
             shelf=Shelf(paths.builds_dir),
         ),
     }
+    here["ollama"] = OllamaEngine(
+        log_dir=paths.log_dir,
+        reaper=reaper,
+        url=settings.engine.ollama_url,
+        binary=settings.engine.ollama_path,
+        parallel=settings.engine.ollama_parallel,
+        load_timeout_s=load_s,
+        token_timeout_s=token_s,
+    )
+    remotes = [RemoteEngine(_target(name, remote)) for name, remote in settings.remotes.items()]
+    return here | {remote.name: remote for remote in remotes}
+
+
+def _target(name: str, remote: RemoteSettings) -> Target:
+    return Target(
+        name=name,
+        base_url=remote.base_url,
+        key=remote.key,
+        key_env=remote.key_env,
+        key_file=remote.key_file,
+        headers=remote.headers,
+        models=remote.models,
+        context_length=remote.context_length,
+        capabilities=remote.capabilities,
+        parallel=remote.parallel,
+        max_tokens_field=remote.max_tokens_field,
+        connect_timeout_s=remote.connect_timeout_seconds,
+        first_token_timeout_s=remote.first_token_timeout_seconds,
+        token_timeout_s=remote.token_timeout_seconds,
+    )

@@ -18,12 +18,14 @@ from typing import Any
 
 import msgspec
 
-from localllm.core.config import Settings
+from localllm.core.config import RemoteSettings, Settings
 from localllm.core.control import ConfigEntry, ConfigView
 from localllm.core.errors import ConfigError, ConfigInvalid, ConfigUnknownKey
 from localllm.settings.locate import key_lines
 from localllm.settings.paths import Paths
-from localllm.settings.schema import Setting, all_settings, assemble, convert, nearest_key, sections
+from localllm.settings.schema import REMOTES, Setting, all_settings, assemble, convert, nearest_key, sections
+
+_REMOTE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 MAX_CONFIG_BYTES = 1 << 20
 """A configuration file larger than this is not one."""
@@ -88,6 +90,7 @@ def load_settings(
     env = os.environ if env is None else env
     problems = _Problems(tolerant)
     values: dict[str, Any] = {}
+    remotes: dict[str, RemoteSettings] = {}
     origin: dict[str, _Given] = {}
     sources = chain(
         _from_file(paths.config_file, problems),
@@ -95,6 +98,10 @@ def load_settings(
         _from_command_line(overrides or {}),
     )
     for given in sources:
+        section, _, name = given.key.partition(".")
+        if section == REMOTES:
+            _take_remote(name, given, remotes, problems)
+            continue
         setting = all_settings()[given.key]
         try:
             values[given.key] = convert(setting, given.value, typed=given.typed)
@@ -103,7 +110,7 @@ def load_settings(
         else:
             origin[given.key] = given
     return LoadedSettings(
-        settings=assemble(values),
+        settings=assemble(values, remotes),
         entries=tuple(_entry(setting, values, origin) for setting in all_settings().values()),
         problems=tuple(problems.found),
         config_file=paths.config_file,
@@ -166,7 +173,7 @@ def _from_file(path: Path, problems: _Problems) -> Iterator[_Given]:
     lines = key_lines(text)
     for key, value in _leaves(tree):
         where = f"{path}:{_line_of(key, lines)}"
-        if key in all_settings():
+        if key in all_settings() or key.startswith(f"{REMOTES}."):
             yield _Given(key, value, "file", where, typed=True)
         elif key in sections():
             problems.add(
@@ -177,6 +184,28 @@ def _from_file(path: Path, problems: _Problems) -> Iterator[_Given]:
             )
         else:
             problems.add(unknown_key(key, where))
+
+
+def _take_remote(name: str, given: _Given, remotes: dict[str, RemoteSettings], problems: _Problems) -> None:
+    try:
+        remote = msgspec.convert(given.value, RemoteSettings)
+    except msgspec.ValidationError as error:
+        problems.add(
+            ConfigInvalid(
+                f"{given.where}: {given.key} is not a remote: {error}.",
+                hint=f'Write at least [{given.key}] and base_url = "https://…/v1".',
+            )
+        )
+        return
+    if not _REMOTE_NAME.fullmatch(name) or not remote.base_url.startswith(("http://", "https://")):
+        problems.add(
+            ConfigInvalid(
+                f"{given.where}: {given.key} cannot be used.",
+                hint="A remote's name has letters, digits, - and _, and its base_url begins with http:// or https://.",
+            )
+        )
+        return
+    remotes[name] = remote
 
 
 def _leaves(tree: Mapping[str, object]) -> Iterator[tuple[str, object]]:

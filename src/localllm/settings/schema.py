@@ -16,8 +16,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 from msgspec import Meta
 
-from localllm.core.config import Settings
+from localllm.core.config import RemoteSettings, Settings
 from localllm.core.units import parse_bytes
+
+REMOTES = "remotes"
+"""The section of tables, each a ``core.config.RemoteSettings``; only a file can have it."""
 
 SECRET_KEYS = frozenset({"server.api_keys"})
 """Never printed in full, by anyone."""
@@ -83,7 +86,7 @@ class Setting:
 def all_settings() -> Mapping[str, Setting]:
     """Every setting by its dotted key, in the order of ``core.config``."""
     found: dict[str, Setting] = {}
-    for section, section_type in get_type_hints(Settings).items():
+    for section, section_type in _flat_sections().items():
         defaults = section_type()
         for name, annotation in get_type_hints(section_type, include_extras=True).items():
             key = f"{section}.{name}"
@@ -93,6 +96,11 @@ def all_settings() -> Mapping[str, Setting]:
 
 def sections() -> tuple[str, ...]:
     return tuple(get_type_hints(Settings))
+
+
+def _flat_sections() -> dict[str, type[Any]]:
+    """Those whose keys are known; the tables of ``remotes`` are named by their user."""
+    return {name: kind for name, kind in get_type_hints(Settings).items() if name != REMOTES}
 
 
 def nearest_key(key: str) -> str | None:
@@ -122,14 +130,15 @@ def convert(setting: Setting, value: object, *, typed: bool) -> Any:
     return msgspec.convert(value, setting.annotation, strict=typed)
 
 
-def assemble(values: Mapping[str, Any]) -> Settings:
+def assemble(values: Mapping[str, Any], remotes: Mapping[str, RemoteSettings] | None = None) -> Settings:
     """The typed tree from checked values by dotted key; what is not named keeps its default."""
     tree: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
         section, _, name = key.partition(".")
         tree.setdefault(section, {})[name] = value
-    types_by_section = get_type_hints(Settings)
-    return Settings(**{section: types_by_section[section](**fields) for section, fields in tree.items()})
+    types_by_section = _flat_sections()
+    flat = {section: types_by_section[section](**fields) for section, fields in tree.items()}
+    return Settings(**flat, remotes=dict(remotes or {}))
 
 
 def _parse_text(setting: Setting, text: str) -> object:
