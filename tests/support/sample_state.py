@@ -556,12 +556,12 @@ def config_entries(settings: Settings | None = None) -> tuple[ConfigEntry, ...]:
             help="How plots are drawn",
         ),
         ConfigEntry(
-            key="log.content",
+            key="gateway.audit",
             value=False,
             default=False,
             source="default",
             type="boolean",
-            help="Keep prompts and answers of the port in the request log",
+            help="Note each request, without its content, in a log that shows tampering",
         ),
     )
 

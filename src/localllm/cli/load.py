@@ -11,6 +11,7 @@ from localllm.cli.arguments import context_options, model_argument, profile_opti
 from localllm.cli.output import Result, emit, paint
 from localllm.cli.progress import ProgressLine
 from localllm.cli.session import Remote, call, json_option, remote_options
+from localllm.tui.sanitise import clean_text
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -105,3 +106,5 @@ def _lines(state: InstanceState) -> Iterator[str]:
     yield text + "."
     if state.reason:
         yield paint(state.reason[:1].upper() + state.reason[1:], "dim")
+    for warning in state.warnings:
+        yield paint("Note: ", "yellow") + clean_text(warning)

@@ -299,5 +299,9 @@ _PREFIX = "/localllm"
 
 
 def _path(part: str) -> str:
-    """Safe inside a path; ``/`` and ``:`` stay, since model names have them."""
-    return quote(part, safe="/:")
+    """Safe inside a path; ``/`` and ``:`` stay, since model names have them.
+
+    ``.`` and ``..`` between slashes are escaped, or the path would be shortened to that of another route on its way.
+    """
+    pieces = quote(part, safe="/:").split("/")
+    return "/".join(piece.replace(".", "%2E") if piece in (".", "..") else piece for piece in pieces)

@@ -17,13 +17,23 @@ from urllib.parse import urlsplit
 from localllm._version import __version__
 from localllm.client.client import Client
 from localllm.core.control import Identity
-from localllm.core.errors import LocalLLMError, NotRunning, ServiceError, Unauthorized, VersionMismatch
+from localllm.core.errors import (
+    LocalLLMError,
+    NotRunning,
+    PortInUse,
+    ServiceError,
+    Unauthorized,
+    VersionMismatch,
+)
 from localllm.settings.identity import read_admin_key, read_identity
 from localllm.settings.paths import Paths
 from localllm.settings.private import secure_folder
 
 DEFAULT_PORT = 11500
 START_DEADLINE_S = 30.0
+_PORT_IN_USE = 6
+"""The exit code of ``localllm serve`` for it; they are documented and stay."""
+
 _ANSWER_DEADLINE_S = 5.0
 _ASK_EVERY_S = 0.05
 _KEPT_OUTPUT_CHARS = 2000
@@ -69,7 +79,8 @@ async def start_service(paths: Paths) -> Client:
     """Start the service detached and wait until it answers.
 
     Raises:
-        NotRunning: it ended or did not answer in time; the message has its last words.
+        PortInUse: another program has its port.
+        NotRunning: it ended otherwise, or did not answer in time; the hint has its last words.
     """
     output = secure_folder(paths.log_dir) / "service.out"
     process = _spawn(output)
@@ -84,7 +95,8 @@ async def start_service(paths: Paths) -> Client:
             client = await _running(paths) or await _wait_for_other(paths, until, process.returncode)
             if client is not None:
                 return client
-            raise NotRunning("The service ended while it started.", hint=_last_words(output))
+            failure = PortInUse if process.returncode == _PORT_IN_USE else NotRunning
+            raise failure("The service ended while it started.", hint=_last_words(output))
         await asyncio.sleep(_ASK_EVERY_S)
     raise NotRunning(
         f"The service did not answer within {START_DEADLINE_S:.0f} s.", hint=f"See {paths.service_log}"

@@ -115,6 +115,7 @@ class InstanceState(Struct, frozen=True, kw_only=True):
     last_used_at: float | None = None
     pid: int | None = None
     reason: str | None = None
+    warnings: tuple[str, ...] = ()
     error_code: str | None = None
     error: str | None = None
 

@@ -302,7 +302,10 @@ def _read_array(cursor: _Cursor, what: str) -> tuple[Scalar, ...] | Skipped:
         raise GGUFError(f"{what} claims {length} elements; at most {MAX_ARRAY_ELEMENTS} are allowed.")
     element_bytes = 8 if kind == _STRING else _SCALARS[kind][1]
     if length * element_bytes > cursor.left():
-        raise GGUFError(f"{what} claims {length} elements, more than the file has bytes for.")
+        raise GGUFError(
+            f"{what} claims {length} elements, more than the file has bytes for.",
+            hint="The file is probably cut short: download or copy it again.",
+        )
     if kind == _STRING:
         if length > _KEPT_STRINGS:
             cursor.skip_strings(length, what)

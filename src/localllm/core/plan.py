@@ -71,7 +71,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     """What the person asked for; None leaves it to the planner.
 
     ``available_bytes`` (device id → bytes) replaces what the machine reports free. ``force`` plans even what does
-    not fit. ``kv_type`` is for keys and values alike. ``engine`` names the engine whose habits count
+    not fit, and a longer context than the model was trained on. ``kv_type`` is for keys and values alike. ``engine`` names the engine whose habits count
     (None = the bundled server).
     """
 
@@ -191,16 +191,23 @@ def _candidates(facts: ModelFacts, wish: Wish, warnings: list[str]) -> tuple[lis
     trained = facts.trained_context_length
     parallels = (wish.parallel,) if wish.parallel else appetite.parallels
     if wish.context_length is not None:
-        if trained is not None and wish.context_length > trained:
-            warnings.append(
-                f"The model was trained on {trained} tokens; past that its answers degrade (asked: {wish.context_length})."
-            )
-        return [wish.context_length], parallels
+        return [_within_training(wish.context_length, trained, warnings, force=wish.force)], parallels
     context = min(appetite.context, trained or appetite.context)
     least = min(appetite.least, context)
     if trained is not None and wish.profile is Profile.AGENT and trained < appetite.least:
         warnings.append(f"Agents need 32k tokens of context; this model was trained on {trained}.")
     return halved(context, least), parallels
+
+
+def _within_training(asked: int, trained: int | None, warnings: list[str], *, force: bool) -> int:
+    """A longer context than the model was trained on costs its memory and brings nothing; only force asks for it."""
+    if trained is None or asked <= trained:
+        return asked
+    text = f"The model was trained on {trained} tokens of context; past that its answers degrade."
+    warnings.append(
+        text if force else f"{text} It gets {trained} instead of the {asked} that were asked for."
+    )
+    return asked if force else trained
 
 
 def halved(largest: int, least: int) -> list[int]:

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from localllm.core.budget import Budget
+from localllm.core.facts import ModelFacts
 from localllm.core.launch import LaunchPlan
 from localllm.core.memory import Estimator, MemoryEstimate
 
@@ -35,6 +36,10 @@ class Search:
         self._estimator = estimator
         self._budget = budget
         self.base = base
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._estimator.facts
 
     @property
     def total_layers(self) -> int:

@@ -7,10 +7,14 @@ from msgspec import structs
 from localllm.core.budget import Budget
 from localllm.core.launch import LaunchPlan
 from localllm.core.machine import Machine
+from localllm.core.quant import BITS_PER_WEIGHT
 from localllm.core.search import MINIMUM_CONTEXT, Search, with_context
 from localllm.core.units import MIB, format_bytes, format_context
 
 _WORTH_SAYING_BYTES = 32 * MIB
+
+SMALLEST_QUANT = "Q2_K"
+"""Nothing below it is worth advising, so what it does not save, no quantisation does."""
 
 
 def ways_out(search: Search, plan: LaunchPlan, budget: Budget, machine: Machine) -> tuple[str, ...]:
@@ -35,8 +39,15 @@ def ways_out(search: Search, plan: LaunchPlan, budget: Budget, machine: Machine)
     shortage = budget.shortage(search.estimate(plan))
     if shortage is not None:
         found += _holders(machine, shortage.device_id)
-        found.append(f"A quantisation smaller by {format_bytes(shortage.missing_bytes)} fits.")
+        if shortage.missing_bytes <= _saved_by_a_smaller_quant(search, plan):
+            found.append(f"A quantisation smaller by {format_bytes(shortage.missing_bytes)} fits.")
     return tuple(found)
+
+
+def _saved_by_a_smaller_quant(search: Search, plan: LaunchPlan) -> int:
+    """What the weights would shrink by as ``SMALLEST_QUANT``; 0 when they are as small as that."""
+    smallest = int(search.facts.parameters * BITS_PER_WEIGHT[SMALLEST_QUANT] / 8)
+    return max(0, search.estimate(plan).weights_bytes - smallest)
 
 
 def _change(search: Search, plan: LaunchPlan, changed: LaunchPlan, what: str) -> list[str]:

@@ -337,6 +337,7 @@ class Resident:
             last_used_at=self.last_used_at,
             pid=info.pid if info else None,
             reason=self._reason(),
+            warnings=self.warnings(),
             error_code=self.error.code if self.error else None,
             error=self.error.message if self.error else None,
         )

@@ -25,6 +25,7 @@ from localllm.core.control import (
     UnloadRequest,
 )
 from localllm.core.errors import (
+    BadName,
     BadRequest,
     ConfigInvalid,
     ConfigUnknownKey,
@@ -232,3 +233,9 @@ async def test_nobody_there_is_not_running_and_a_stranger_is_a_service_error(liv
         async with Client(f"http://127.0.0.1:{port}") as client:
             with pytest.raises(ServiceError, match="502"):
                 await client.identity()
+
+
+@pytest.mark.parametrize("name", ["..", "../state", "a/../../state", "."])
+async def test_a_name_cannot_lead_to_another_route(live: Live, name: str) -> None:
+    with pytest.raises((BadName, ModelNotFound, NotFound)):
+        await live.client.model(name)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import socket
+
 import pytest
 from msgspec.structs import replace
 
 from localllm.client import connect as connecting
 from localllm.client.connect import address, base_url, connect, find
 from localllm.core.control import Identity
-from localllm.core.errors import NotRunning, ServiceError, Unauthorized, VersionMismatch
+from localllm.core.errors import NotRunning, PortInUse, ServiceError, Unauthorized, VersionMismatch
 from localllm.settings.identity import read_admin_key, read_identity, write_identity
 from localllm.settings.paths import Paths
 from tests.unit.client.conftest import Live
@@ -80,3 +82,13 @@ async def test_a_service_that_dies_at_once_is_told_with_its_last_words(
     with pytest.raises(NotRunning) as caught:
         await connect(paths)
     assert "server.port" in (caught.value.hint or "")
+
+
+async def test_a_port_in_use_has_its_own_error(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        monkeypatch.setenv("LOCALLLM_SERVER_PORT", str(other.getsockname()[1]))
+        with pytest.raises(PortInUse) as caught:
+            await connect(paths)
+    assert "in use" in (caught.value.hint or "")

@@ -69,6 +69,12 @@ def test_skipped_strings_end_where_the_next_key_begins() -> None:
     assert parse_header(g.MemorySource(data)).metadata["after"] == 7
 
 
+def test_a_file_that_is_cut_short_inside_its_header_says_what_to_do() -> None:
+    with pytest.raises(GGUFError) as caught:
+        parse(g.gguf([g.array("k", g.UINT64, 1_000_000, b"")]))
+    assert "copy it again" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [

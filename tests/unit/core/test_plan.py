@@ -130,10 +130,13 @@ def test_the_context_is_at_most_the_trained_one() -> None:
     assert found.launch.context_length == 4096
 
 
-def test_a_longer_context_than_trained_is_warned_about() -> None:
+def test_a_longer_context_than_trained_is_given_only_by_force_and_warned_about() -> None:
     found = plan(facts_of("Llama-2-7B"), machine(64, 80), Wish(context_length=8192))
-    assert found.launch.context_length == 8192
-    assert "trained on 4096" in found.warnings[0]
+    assert found.launch.context_length == 4096
+    assert "trained on 4096" in found.warnings[0] and "instead of the 8192" in found.warnings[0]
+    forced = plan(facts_of("Llama-2-7B"), machine(64, 80), Wish(context_length=8192, force=True))
+    assert forced.launch.context_length == 8192
+    assert "trained on 4096" in forced.warnings[0] and "instead" not in forced.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +199,15 @@ def test_nothing_fits_and_every_way_out_is_computed() -> None:
     assert "2 → 1 parallel sequences frees 4.1 GiB" in text
     assert "KV cache f16 → q8_0 frees" in text
     assert "other-engine (process 4711) holds 9.0 GiB" in text
-    assert "A quantisation smaller by" in text
+
+
+def test_a_smaller_quantisation_is_named_only_where_there_can_be_one() -> None:
+    with pytest.raises(DoesNotFit) as caught:
+        plan(facts_of(LLAMA_8B), machine(8, 6), Wish(context_length=8192, parallel=1, gpu_layers=33))
+    assert "A quantisation smaller by" in " ".join(caught.value.details["ways_out"])  # type: ignore[arg-type]
+    with pytest.raises(DoesNotFit) as caught:
+        plan(facts_of("Qwen3-0.6B"), machine(1), Wish(context_length=40_960, parallel=16))
+    assert "quantisation" not in " ".join(caught.value.details["ways_out"])  # type: ignore[arg-type]
 
 
 def test_a_shorter_context_that_fits_is_named() -> None:

@@ -34,7 +34,7 @@ def test_without_a_file_everything_is_the_default(paths: Paths) -> None:
 def test_precedence_and_provenance(paths: Paths) -> None:
     file = write(paths, "[server]\nport = 1\nhost = '::1'\n\n[log]\nlevel = 'debug'\n")
     env = {"LOCALLLM_SERVER_PORT": "2", "LOCALLLM_LOG_LEVEL": "warning"}
-    loaded = load_settings(paths, env, {"server.port": 3, "log.content": None})
+    loaded = load_settings(paths, env, {"server.port": 3, "log.record_days": None})
     assert loaded.settings.server.port == 3
     assert loaded.settings.server.host == "::1"
     assert loaded.settings.log.level == "warning"
@@ -44,7 +44,7 @@ def test_precedence_and_provenance(paths: Paths) -> None:
     )
     assert entry(loaded, "log.level").where == "LOCALLLM_LOG_LEVEL"
     assert entry(loaded, "server.host").where == f"{file}:3"
-    assert entry(loaded, "log.content").source == "default"
+    assert entry(loaded, "log.record_days").source == "default"
 
 
 @pytest.mark.parametrize(
