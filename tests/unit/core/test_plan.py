@@ -203,7 +203,7 @@ def test_nothing_fits_and_every_way_out_is_computed() -> None:
 
 def test_a_smaller_quantisation_is_named_only_where_there_can_be_one() -> None:
     with pytest.raises(DoesNotFit) as caught:
-        plan(facts_of(LLAMA_8B), machine(8, 6), Wish(context_length=8192, parallel=1, gpu_layers=33))
+        plan(facts_of(LLAMA_8B), machine(8, 5), Wish(context_length=8192, parallel=1, gpu_layers=33))
     assert "A quantisation smaller by" in " ".join(caught.value.details["ways_out"])  # type: ignore[arg-type]
     with pytest.raises(DoesNotFit) as caught:
         plan(facts_of("Qwen3-0.6B"), machine(1), Wish(context_length=40_960, parallel=16))
