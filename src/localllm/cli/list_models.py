@@ -12,7 +12,7 @@ from localllm.cli.output import Column, Result, emit, table
 from localllm.cli.session import Remote, call, json_option, remote_options
 
 if TYPE_CHECKING:
-    from localllm.core.control import ModelList
+    from localllm.core.control import ModelList, ModelSummary
 
 
 @click.command()
@@ -54,7 +54,7 @@ def _lines(found: ModelList) -> Iterator[str]:
                 format_context(model.trained_context_length) if model.trained_context_length else None,
                 ", ".join(model.capabilities),
                 model.owner if model.owner != "localllm" else None,
-                "broken" if model.problem else "loaded" if model.loaded else None,
+                _state(model),
             )
             for model in found.models
         ],
@@ -64,5 +64,14 @@ def _lines(found: ModelList) -> Iterator[str]:
             yield f"{model.name}: {model.problem}"
 
 
+def _state(model: ModelSummary) -> str | None:
+    if model.loaded:
+        return "loaded"
+    if model.problem is None:
+        return None
+    # its header is not for llama.cpp, but its owner has an engine of its own
+    return "Ollama only" if model.owner == "ollama" else "broken"
+
+
 def _state_style(cell: str) -> str | None:
-    return {"loaded": "green", "broken": "red"}.get(cell.strip())
+    return {"loaded": "green", "broken": "red", "Ollama only": "yellow"}.get(cell.strip())

@@ -112,7 +112,7 @@ class HeaderNotes:
         except GGUFError as error:
             reason, facts = error.message.rstrip("."), None
         if facts is None:
-            note = Header(problem=f"It cannot be loaded here: {reason}.")
+            note = Header(problem=f"{reason[0].upper()}{reason[1:]}." if reason else "It cannot be read.")
         else:
             note = Header(
                 quant=facts.quant,
@@ -148,7 +148,7 @@ def discover(places: Places) -> tuple[Found, ...]:
         (_ollama, places.ollama),
         (_hugging_face, places.hugging_face),
         (lambda root: _folder(root, "llama.cpp", _file_name), places.llama_cpp),
-        (lambda root: _folder(root, "LM Studio", _publisher_name), places.lm_studio),
+        (lambda root: _folder(root, "lm_studio", _publisher_name), places.lm_studio),
         (lambda root: _folder(root, "folder", _file_name), places.folders),
     )
     kept: dict[tuple[int, int], Found] = {}
@@ -211,6 +211,7 @@ def _model(found: Found, name: str, header: Header) -> StoredModel:
         added_at=found.modified_ns / 1e9,
         mmproj_path=found.projector,
         problem=header.problem,
+        name_there=found.name,
     )
 
 
@@ -248,7 +249,7 @@ def _ollama(root: Path) -> Iterator[Found]:
         projector = _DIGEST.fullmatch(blobs.get("projector", ""))
         yield from _found(
             f"{prefix}{model}:{tag}",
-            "Ollama",
+            "ollama",
             (root / "blobs" / f"sha256-{match[1]}",),
             sha256=match[1],
             projector=root / "blobs" / f"sha256-{projector[1]}" if projector else None,
@@ -263,7 +264,7 @@ def _hugging_face(root: Path) -> Iterator[Found]:
             continue
         snapshots = sorted(_children(repository / "snapshots"), key=_mtime, reverse=True)
         for snapshot in snapshots[:1]:
-            yield from _models_in(snapshot, _walk(snapshot), "Hugging Face", _always(f"{org}/{repo}"))
+            yield from _models_in(snapshot, _walk(snapshot), "hugging_face", _always(f"{org}/{repo}"))
 
 
 def _always(name: str) -> Callable[[str], str]:

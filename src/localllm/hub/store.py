@@ -42,7 +42,8 @@ class StoredModel(Struct, frozen=True, kw_only=True):
 
     ``sha256`` is None for a split model and for one that was left where it is. ``sampling`` are the model's own
     defaults, between what a request says and what the engine would do. ``problem`` says, in words, why it cannot be
-    loaded at the moment (its file is gone or has changed).
+    loaded at the moment (its file is gone or has changed). ``name_there`` is what its owner calls it, where that is
+    another tool.
     """
 
     name: str
@@ -63,6 +64,7 @@ class StoredModel(Struct, frozen=True, kw_only=True):
     added_at: float
     mmproj_path: Path | None
     problem: str | None = None
+    name_there: str | None = None
 
     @property
     def key(self) -> str:

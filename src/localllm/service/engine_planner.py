@@ -58,7 +58,9 @@ class EnginePlanner:
         except GGUFError:
             planned = self._by_size(model, request, available_bytes, embedding)
         if model.owner == OLLAMA_OWNER:
-            return replace(planned, launch=replace(planned.launch, engine_model=model.name))
+            return replace(
+                planned, launch=replace(planned.launch, engine_model=model.name_there or model.name)
+            )
         return planned
 
     def _elsewhere(self, model: StoredModel, embedding: bool) -> Planned:
@@ -92,7 +94,7 @@ class EnginePlanner:
             threads=request.threads or self._settings.threads,
             embedding=embedding,
             stop=model.stop,
-            engine_model=model.name,
+            engine_model=model.name_there or model.name,
         )
         return Planned(
             launch=launch,

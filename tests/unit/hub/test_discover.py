@@ -33,7 +33,7 @@ def test_ollamas_models_are_found_by_their_manifests(tmp_path: Path, content: by
     found = by_name(discover(Places(ollama=(root,))))
     assert set(found) == {"qwen3:8b", "someone/thing:latest"}
     model = found["qwen3:8b"]
-    assert (model.owner, model.files, model.size_bytes) == ("Ollama", (blob,), len(content))
+    assert (model.owner, model.files, model.size_bytes) == ("ollama", (blob,), len(content))
     assert model.sha256 == blob.name.removeprefix("sha256-")
     assert model.projector is not None
 
@@ -66,7 +66,7 @@ def test_hugging_faces_cache_is_links_to_blobs(tmp_path: Path, tiny: Path, conte
     found = by_name(discover(Places(hugging_face=(tmp_path,))))
     assert set(found) == {"maker/Tiny-GGUF:F16", "maker/Big-GGUF:F32"}
     model = found["maker/Tiny-GGUF:F16"]
-    assert (model.files, model.sha256, model.owner) == ((file,), file.resolve().name, "Hugging Face")
+    assert (model.files, model.sha256, model.owner) == ((file,), file.resolve().name, "hugging_face")
     assert model.projector is not None
     assert len(found["maker/Big-GGUF:F32"].files) == 2
 
@@ -83,7 +83,7 @@ def test_llama_cpp_lm_studio_and_plain_folders(tmp_path: Path, content: bytes) -
     )
     found = discover(places)
     assert [(each.name, each.owner) for each in found] == [
-        ("maker/Tiny-GGUF:F16", "LM Studio"),
+        ("maker/Tiny-GGUF:F16", "lm_studio"),
         ("maker_tiny-gguf_tiny:F16", "llama.cpp"),
         ("own:Q4_K_M", "folder"),
     ]
@@ -113,10 +113,10 @@ def test_the_library_knows_names_owners_and_duplicates(tmp_path: Path, content: 
     models = {model.name: model for model in models_from(discover(places), HeaderNotes(), ["tiny:latest"])}
     assert set(models) == {"ollama/tiny:latest", "maker/Tiny-GGUF:F16", "broken:Q4_0"}
     model = models["ollama/tiny:latest"]
-    assert (model.owner, model.architecture, model.quant) == ("Ollama", "llama", "F16")
+    assert (model.owner, model.architecture, model.quant) == ("ollama", "llama", "F16")
     assert models["broken:Q4_0"].problem is not None
     ((one, other),) = duplicates(models.values())
-    assert {one.owner, other.owner} == {"Ollama", "Hugging Face"}
+    assert {one.owner, other.owner} == {"ollama", "hugging_face"}
 
 
 def test_headers_are_read_once_and_within_the_budget(

@@ -38,7 +38,7 @@ async def test_one_library_of_all_stores(tmp_path: Path, tiny: Path, content: by
     assert [(model.name, model.owner) for model in catalogue.list()] == [
         ("mine:F16", "localllm"),
         ("other:F16", "folder"),
-        ("qwen3:latest", "Ollama"),
+        ("qwen3:latest", "ollama"),
     ]
     for name, meant in (("QWEN3", "qwen3:latest"), ("other", "other:F16"), ("mine", "mine:F16")):
         assert catalogue.get(name).name == meant

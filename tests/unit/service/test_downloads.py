@@ -325,8 +325,8 @@ async def test_a_model_is_verified_as_a_task(start: Open, store: Store) -> None:
             blob.write(b"?")
         check = start_verify(session.tasks, store, model)
         assert (await session.until_phase(TaskPhase.FAILED, check.id)).error_code == "checksum_mismatch"
-        with pytest.raises(Conflict, match="belongs to Ollama"):
-            start_verify(session.tasks, store, msgspec.structs.replace(model, owner="Ollama"))
+        with pytest.raises(Conflict, match="belongs to ollama"):
+            start_verify(session.tasks, store, msgspec.structs.replace(model, owner="ollama"))
 
 
 async def test_searching(start: Open, hub: LoopbackHub) -> None:
