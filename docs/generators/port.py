@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from generators.markdown import HEAD, cell
 from generators.types import fields, structs_in
-from localllm.core import openai
+from localllm.core import anthropic, openai, responses
 
 _INTRODUCTION = """\
 # The port
@@ -21,8 +21,14 @@ changed in a client; `api_key` may be anything until `server.api_keys` is set.
 |---|---|---|
 | POST | `/v1/chat/completions` | an answer to a conversation, streamed or whole |
 | POST | `/v1/completions` | a text continued, without a chat template |
+| POST | `/v1/responses` | OpenAI's newer form of the same; goes on from `previous_response_id` |
+| GET, DELETE | `/v1/responses/{id}` | a response that is kept: in memory, for the key that asked for it |
+| POST | `/v1/messages` | Anthropic's API: tools, thinking, streaming; the key may come as `x-api-key` |
+| POST | `/v1/messages/count_tokens` | how many tokens a message's prompt takes |
 | POST | `/v1/embeddings` | vectors; `float` or `base64` |
+| POST | `/v1/tokenize`, `/v1/detokenize` | text to tokens and back; with `messages` only their number |
 | GET | `/v1/models`, `/v1/models/{id}` | what is here, with context length, capabilities, whether it is loaded |
+| GET | `/openapi.json` | all of this as an OpenAPI 3.1 document |
 | GET | `/health` | the service is alive; needs no key |
 | GET | `/ready` | a loaded engine answers; 503 while none does |
 | GET | `/metrics` | Prometheus |
@@ -41,12 +47,21 @@ changed in a client; `api_key` may be anything until `server.api_keys` is set.
 - **Silence is commented**: a stream gets a comment frame every `server.sse_ping_seconds`.
 - A model that is not loaded is loaded by the first request that names it; others wait in its queue, at most
   `server.queue_limit`, then 429 with `Retry-After`.
+- **What a policy does is said**: limits in `x-ratelimit-*`, an answer from memory in `x-localllm-cache`; see
+  [keys and policies](../how-to/keys-and-policies.md).
+- **Anthropic's clients get Anthropic's errors**, with our code beside the type; tools that run at a vendor are skipped and
+  named in `x-localllm-ignored`.
 """
 
 _REQUESTS: tuple[tuple[str, type[Struct]], ...] = (
     ("POST /v1/chat/completions", openai.ChatRequest),
     ("POST /v1/completions", openai.CompletionRequest),
+    ("POST /v1/responses", responses.ResponsesRequest),
+    ("POST /v1/messages", anthropic.MessagesRequest),
+    ("POST /v1/messages/count_tokens", anthropic.CountTokensRequest),
     ("POST /v1/embeddings", openai.EmbeddingRequest),
+    ("POST /v1/tokenize", openai.TokenizeRequest),
+    ("POST /v1/detokenize", openai.DetokenizeRequest),
 )
 
 

@@ -17,6 +17,7 @@ from localllm.api.boundary import Boundary
 from localllm.api.control import routes as control_routes
 from localllm.api.health import Health
 from localllm.api.keys import KeyGate
+from localllm.api.openapi import OpenAPI
 from localllm.api.origins import OriginGate, is_loopback
 from localllm.api.v1.anthropic import Messages
 from localllm.api.v1.chat import ChatCompletions
@@ -74,6 +75,7 @@ def port_routes(runtime: Runtime) -> list[BaseRoute]:
         ("/detokenize", tokens.detokenize, "POST"),
         ("/models", models.list, "GET"),
         ("/models/{model:path}", models.get, "GET"),
+        ("/openapi.json", OpenAPI().get, "GET"),
         ("/health", health.health, "GET"),
         ("/ready", health.ready, "GET"),
         ("/metrics", health.metrics, "GET"),

@@ -20,6 +20,7 @@ from localllm.core.openai import (
     TokenReply,
 )
 
+Json = object  # in a class that has a field of that name, "object" would be the field
 ResponseId = Annotated[str, Meta(max_length=128)]
 
 # ---------------------------------------------------------------- input items
@@ -179,25 +180,22 @@ class ReasoningText(Struct, frozen=True, kw_only=True):
 Status = Literal["in_progress", "completed", "incomplete", "failed"]
 
 
-class OutputMessage(Struct, frozen=True, kw_only=True):
+class OutputMessage(Struct, frozen=True, kw_only=True, tag_field="type", tag="message"):
     id: str
-    type: Literal["message"] = "message"
     status: Status
     role: Literal["assistant"] = "assistant"
     content: tuple[OutputText, ...]
 
 
-class OutputReasoning(Struct, frozen=True, kw_only=True):
+class OutputReasoning(Struct, frozen=True, kw_only=True, tag_field="type", tag="reasoning"):
     id: str
-    type: Literal["reasoning"] = "reasoning"
     status: Status
     summary: tuple[object, ...] = ()
     content: tuple[ReasoningText, ...]
 
 
-class OutputFunctionCall(Struct, frozen=True, kw_only=True):
+class OutputFunctionCall(Struct, frozen=True, kw_only=True, tag_field="type", tag="function_call"):
     id: str
-    type: Literal["function_call"] = "function_call"
     status: Status
     call_id: str
     name: str
@@ -252,8 +250,8 @@ class ResponseReply(Struct, frozen=True, kw_only=True):
     store: bool = True
     temperature: float | None = None
     text: ResponseText = ResponseText(format=ResponseTextFormat())
-    tool_choice: object = "auto"
-    tools: list[dict[str, object]] = []
+    tool_choice: Json = "auto"
+    tools: list[dict[str, Json]] = []
     top_p: float | None = None
     truncation: Literal["disabled"] = "disabled"
     usage: ResponseUsage | None = None
