@@ -5,6 +5,8 @@ Short names (``qwen3:8b``) are looked up here and nowhere else. It ships with lo
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +14,12 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from localllm.core.errors import ModelAmbiguous, ModelNotFound, StoreCorrupt
+from localllm.core.errors import ChecksumMismatch, HubError, ModelAmbiguous, ModelNotFound, StoreCorrupt
+from localllm.hub.download.wire import fetch_small, new_client, origin
 from localllm.hub.names import near_names, quant_of_file
 from localllm.hub.references import CatalogueReference, HuggingFaceReference
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
 MAX_BYTES = 8 << 20
@@ -117,4 +122,47 @@ def decode_catalogue(content: bytes) -> Catalogue:
         raise StoreCorrupt(f"The catalogue is damaged: {error}.") from error
     if catalogue.format > FORMAT or len(content) > MAX_BYTES:
         raise StoreCorrupt("The catalogue was written for a later version of localllm.")
+    return catalogue
+
+
+def newest_catalogue(shipped: Path, fetched: Path) -> Catalogue:
+    """The one at ``fetched`` when it is later than the shipped one; a damaged one is logged and not used."""
+    catalogue = read_catalogue(shipped)
+    if not fetched.is_file():
+        return catalogue
+    try:
+        later = read_catalogue(fetched)
+    except StoreCorrupt as error:
+        log.warning("the fetched catalogue is not used", extra={"error": error.message})
+        return catalogue
+    return later if later.revision > catalogue.revision else catalogue
+
+
+async def fetch_catalogue(url: str, sha256: str, target: Path) -> Catalogue:
+    """Fetch a catalogue and put it at ``target``, when its digest (hex) is the one given.
+
+    Raises:
+        ChecksumMismatch: it is not what its publisher named; ``target`` stays as it was.
+        StoreCorrupt: it is no catalogue.
+        Offline, NotFound, DownloadFailed, HubError: it could not be fetched or written.
+    """
+    async with new_client() as client:
+        body, _ = await fetch_small(
+            client, url, "the catalogue", token=None, trusted=(origin(url),), limit_bytes=MAX_BYTES
+        )
+    found = hashlib.sha256(body).hexdigest()
+    if found != sha256.lower():
+        raise ChecksumMismatch(
+            "The catalogue has another SHA-256 than the one given; it was not taken.",
+            hint="Ask its publisher for the digest again.",
+            details={"expected": sha256, "found": found},
+        )
+    catalogue = decode_catalogue(body)
+    beside = target.with_suffix(".new")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        beside.write_bytes(body)
+        beside.replace(target)
+    except OSError as error:
+        raise HubError(f"{target} cannot be written: {error.strerror}.") from error
     return catalogue

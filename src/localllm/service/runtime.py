@@ -29,10 +29,11 @@ from localllm.engines.remote.engine import RemoteEngine
 from localllm.engines.remote.target import Target
 from localllm.engines.residuals import ResidualFile
 from localllm.engines.tuning import TuningFile
+from localllm.hardware.assets import asset_path
 from localllm.hardware.overrides import parse_overrides
 from localllm.hardware.remembered import detect_here
 from localllm.hardware.sampler import Sampler
-from localllm.hub.curated import Curated
+from localllm.hub.curated import Curated, newest_catalogue
 from localllm.hub.discover import places_from
 from localllm.hub.sources.access import read_access
 from localllm.hub.store import Store
@@ -42,7 +43,6 @@ from localllm.service.catalogue import Catalogue
 from localllm.service.chat_store import ChatStore
 from localllm.service.chats import Chats
 from localllm.service.configuration import Configuration
-from localllm.service.curation import newest_catalogue
 from localllm.service.database import Database
 from localllm.service.discovered import Discovered
 from localllm.service.downloads import Downloads, open_downloads
@@ -242,7 +242,7 @@ async def open_runtime(
             open_downloads(
                 store=store,
                 access=read_access(os.environ, ollama=settings.downloads.ollama_registry),
-                curated=Curated(newest_catalogue(paths.curated_file)),
+                curated=Curated(newest_catalogue(asset_path("catalogue.json"), paths.curated_file)),
                 settings=settings.downloads,
                 machine=machine,
                 queue_file=paths.downloads_file,

@@ -4,11 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from localllm.core.errors import ModelAmbiguous, ModelNotFound, StoreCorrupt
+from localllm.core.errors import ChecksumMismatch, ModelAmbiguous, ModelNotFound, StoreCorrupt
 from localllm.hardware.assets import asset_path
-from localllm.hub.curated import Curated, decode_catalogue, read_catalogue, source_of
+from localllm.hub.curated import (
+    Curated,
+    decode_catalogue,
+    fetch_catalogue,
+    newest_catalogue,
+    read_catalogue,
+    source_of,
+)
 from localllm.hub.names import parse_name
 from localllm.hub.references import CatalogueReference, HuggingFaceReference, parse_reference
+from tests.support.loopback_hub import LoopbackHub
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +88,24 @@ def test_a_catalogue_that_is_none_is_refused(content: bytes, tmp_path: Path) -> 
         decode_catalogue(content)
     with pytest.raises(StoreCorrupt):
         read_catalogue(tmp_path / "missing.json")
+
+
+CONTENT = b'{"format": 1, "revision": "2999-01-01", "models": []}'
+
+
+async def test_a_later_catalogue_is_taken_when_its_digest_is_right(tmp_path: Path) -> None:
+    target = tmp_path / "data" / "catalogue.json"
+    with LoopbackHub({"catalogue.json": CONTENT, "other": b"[]"}).serving() as hub:
+        url, digest = f"{hub.url}/files/catalogue.json", hub.digests["catalogue.json"]
+        with pytest.raises(ChecksumMismatch):
+            await fetch_catalogue(url, "0" * 64, target)
+        with pytest.raises(StoreCorrupt):
+            await fetch_catalogue(f"{hub.url}/files/other", hub.digests["other"], target)
+        assert not target.exists()
+        await fetch_catalogue(url, digest.upper(), target)
+    shipped = asset_path("catalogue.json")
+    assert newest_catalogue(shipped, target).revision == "2999-01-01"
+    target.write_bytes(b"damaged")
+    assert newest_catalogue(shipped, target).models
+    target.write_bytes(CONTENT.replace(b"2999", b"1999"))
+    assert newest_catalogue(shipped, target).models, "an older one does not win"
