@@ -124,7 +124,7 @@ async def test_a_pull_is_shown_to_its_end(start: Open, store: Store, hub: Loopba
         done = session.tasks.get(task.id)
         assert (done.result, done.done, done.eta_seconds) == ("tiny:latest", done.total, None)
         assert seen == sorted(seen)
-        assert len(set(seen)) > 3
+        assert len(set(seen)) >= 3
         assert session.store_changes == 1
     assert store.get("tiny:latest").problem is None
 
