@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +184,33 @@ def test_demo_answers_with_its_figures_and_the_model_stays_useful(shell: Shell) 
     assert "There is no prompt" in shell("run", "gemma3-270m", exit_code=2).stderr
     shell("unload", "gemma3-270m")
     assert shell.json("ps", kind="ps")["instances"] == []
+
+
+@pytest.mark.skipif(find_spec("xllamacpp") is None, reason="no engine is installed: pip install xllamacpp")
+def test_a_load_for_a_purpose_is_planned_measured_and_learned_from(
+    shell: Shell, tmp_path: Path, isolated_home: Path
+) -> None:
+    tiny = write_tiny_gguf(tmp_path / "Tiny-Llama-F32.gguf", "llama", context_length=4096)
+    shell("import", str(tiny))
+    loaded = shell.json("load", "tiny-llama", "--profile", "batch", kind="instance")
+    assert (loaded["context_length"], loaded["parallel"]) == (4096, 16)
+    (shown,) = shell.json("ps", kind="ps")["instances"]
+    assert shown["planned_bytes"] > 0 and shown["measured_bytes"] > 0
+    assert "planned" in shell("ps").stdout
+
+    residuals = json.loads((isolated_home / "localllm" / "data" / "residuals.json").read_text())
+    by_part = {seen["part"]: seen for seen in residuals}
+    assert by_part.keys() >= {"weights", "kv", "compute"}
+    assert by_part["kv"]["measured_bytes"] == by_part["kv"]["planned_bytes"]
+
+    longer = shell("load", "tiny-llama", "--context", "900k").stdout
+    assert "Note: The model was trained on 4096 tokens" in longer
+    assert shell.json("ps", kind="ps")["instances"][0]["planned_bytes"] < 1 << 30
+
+
+def test_a_port_that_is_taken_has_its_own_exit_code(shell: Shell) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = Shell({**shell.env, "LOCALLLM_SERVER_PORT": str(other.getsockname()[1])})
+        assert "in use" in taken("start", exit_code=6).stderr
