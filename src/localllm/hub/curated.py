@@ -17,7 +17,12 @@ from msgspec import Struct
 from localllm.core.errors import ChecksumMismatch, HubError, ModelAmbiguous, ModelNotFound, StoreCorrupt
 from localllm.hub.download.wire import fetch_small, new_client, origin
 from localllm.hub.names import near_names, quant_of_file
-from localllm.hub.references import CatalogueReference, HuggingFaceReference
+from localllm.hub.references import (
+    CatalogueReference,
+    HuggingFaceReference,
+    OllamaReference,
+    parse_reference,
+)
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +102,28 @@ class Curated:
             near=near,
             hint=f"{meant}: localllm search {reference.name}, or pull it from Ollama's registry: ollama:{reference}",
         )
+
+
+def local_name(curated: Curated, reference: str) -> str | None:
+    """What a pull of ``reference`` calls the model here, as far as the reference says; None when it says nothing.
+
+    So whatever was typed to pull a model can be typed to run it.
+    """
+    try:
+        parsed = parse_reference(reference)
+        match parsed:
+            case CatalogueReference():
+                model, quant = curated.find(parsed)
+                return f"{model.name}:{quant}" if quant else model.name
+            case HuggingFaceReference():
+                return f"{parsed.repository}:{parsed.quant}" if parsed.quant else parsed.repository
+            case OllamaReference():
+                space = "" if parsed.namespace == "library" else f"{parsed.namespace}/"
+                return f"{space}{parsed.name}:{parsed.tag}"
+            case _:
+                return None
+    except HubError:
+        return None
 
 
 def source_of(model: CuratedModel) -> HuggingFaceReference:

@@ -21,11 +21,18 @@ def _none() -> Sequence[StoredModel]:
 class Catalogue:
     """A cache over ``Store`` that notices changes by the manifest folder's time stamp (one ``stat`` a look-up).
 
-    ``others`` gives the models of other tools, as they were last seen.
+    ``others`` gives the models of other tools, as they were last seen; ``alias`` what a pull would have called a model
+    (``qwen3:8b`` is ``qwen3-8b`` here), None when it does not know the name either.
     """
 
-    def __init__(self, store: Store, others: Callable[[], Sequence[StoredModel]] = _none) -> None:
+    def __init__(
+        self,
+        store: Store,
+        others: Callable[[], Sequence[StoredModel]] = _none,
+        alias: Callable[[str], str | None] = lambda name: None,
+    ) -> None:
         self.store = store
+        self._alias = alias
         self._others = others
         self.problems: tuple[str, ...] = ()
         self._folder = store.root / "manifests"
@@ -63,7 +70,7 @@ class Catalogue:
             others = {model.name.lower(): model for model in self._others()}
             wanted = name.lower()
             variants = [each for each in others if each.rpartition(":")[0] == wanted]
-            found = others.get(wanted) or others.get(f"{wanted}:latest")
+            found = others.get(wanted) or others.get(f"{wanted}:latest") or self._aliased(name)
             if found is None and len(variants) == 1:
                 found = others[variants[0]]
             if found is None and isinstance(error, BadName):
@@ -72,6 +79,15 @@ class Catalogue:
                 near = near_names(name, (model.name for model in self.list()))
                 raise ModelNotFound(name, near=near) from None
             return found
+
+    def _aliased(self, name: str) -> StoredModel | None:
+        meant = self._alias(name)
+        if meant is None or meant.lower() == name.lower():
+            return None
+        try:
+            return self.store.get(meant)
+        except (ModelNotFound, BadName):
+            return None
 
     def _forget_if_changed(self) -> None:
         stamp = _modified_ns(self._folder)

@@ -33,7 +33,7 @@ from localllm.hardware.assets import asset_path
 from localllm.hardware.overrides import parse_overrides
 from localllm.hardware.remembered import detect_here
 from localllm.hardware.sampler import Sampler
-from localllm.hub.curated import Curated, newest_catalogue
+from localllm.hub.curated import Curated, local_name, newest_catalogue
 from localllm.hub.discover import places_from
 from localllm.hub.sources.access import read_access
 from localllm.hub.store import Store
@@ -187,7 +187,10 @@ async def open_runtime(
         remotes = RemoteModels(
             (engine for engine in engines.values() if isinstance(engine, RemoteEngine)), touch.models_changed
         )
-        catalogue = Catalogue(store, lambda: (*discovered.models, *remotes.models))
+        curated = Curated(newest_catalogue(asset_path("catalogue.json"), paths.curated_file))
+        catalogue = Catalogue(
+            store, lambda: (*discovered.models, *remotes.models), lambda name: local_name(curated, name)
+        )
         touch.catalogue = catalogue
         background.spawn(discovered.run(), name="other stores")
         background.spawn(remotes.run(), name="remotes")
@@ -242,7 +245,7 @@ async def open_runtime(
             open_downloads(
                 store=store,
                 access=read_access(os.environ, ollama=settings.downloads.ollama_registry),
-                curated=Curated(newest_catalogue(asset_path("catalogue.json"), paths.curated_file)),
+                curated=curated,
                 settings=settings.downloads,
                 machine=machine,
                 queue_file=paths.downloads_file,

@@ -10,6 +10,7 @@ from localllm.hub.curated import (
     Curated,
     decode_catalogue,
     fetch_catalogue,
+    local_name,
     newest_catalogue,
     read_catalogue,
     source_of,
@@ -88,6 +89,27 @@ def test_a_catalogue_that_is_none_is_refused(content: bytes, tmp_path: Path) -> 
         decode_catalogue(content)
     with pytest.raises(StoreCorrupt):
         read_catalogue(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize(
+    ("reference", "name"),
+    [
+        ("qwen3:8b", "qwen3-8b"),
+        ("qwen3:8b:Q5_K_M", "qwen3-8b:Q5_K_M"),
+        ("hf.co/o/R-GGUF:Q4_0", "o/R-GGUF:Q4_0"),
+        ("o/R-GGUF", "o/R-GGUF"),
+        ("ollama:tiny", "tiny:latest"),
+        ("ollama:me/tiny:1b", "me/tiny:1b"),
+        ("nothing:8b", None),
+        ("https://example.org/m.gguf", None),
+        ("../x", None),
+        ("", None),
+    ],
+)
+def test_what_was_pulled_can_be_run_by_what_was_typed(
+    curated: Curated, reference: str, name: str | None
+) -> None:
+    assert local_name(curated, reference) == name
 
 
 CONTENT = b'{"format": 1, "revision": "2999-01-01", "models": []}'

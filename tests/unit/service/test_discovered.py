@@ -56,3 +56,13 @@ async def test_what_was_imported_in_place_is_listed_once(tmp_path: Path, content
     discovered = Discovered(Places(folders=(tmp_path / "f",)), tmp_path / "notes.json", store)
     await discovered.look()
     assert discovered.models == ()
+
+
+async def test_a_model_answers_to_what_was_typed_to_pull_it(tmp_path: Path, content: bytes) -> None:
+    file = put(content, tmp_path / "f" / "here-F16.gguf")
+    store = Store(tmp_path / "store")
+    store.import_file(file, name="tiny-1b")
+    catalogue = Catalogue(store, alias={"tiny:1b": "tiny-1b", "gone:1b": "gone-1b"}.get)
+    assert catalogue.get("tiny:1b").name == "tiny-1b:F16"
+    with pytest.raises(ModelNotFound, match="gone:1b"):
+        catalogue.get("gone:1b")
