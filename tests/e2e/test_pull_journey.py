@@ -74,6 +74,10 @@ def test_killed_three_times_it_ends_with_the_right_file(
 def test_a_person_pulls_looks_and_runs(service: ServiceProcess, hub: LoopbackHub) -> None:
     preview = verb_json("pull", REPOSITORY, "--dry-run")
     assert (preview["name"], preview["here"], preview["quant"]) == (NAME, False, "Q4_K_M")
+    table = verb_json("fit", REPOSITORY)
+    assert [row["file_bytes"] for row in table["rows"] if row["file_bytes_source"] == "listed"] == [
+        DEMO_BYTES
+    ]
     assert hub.sent_bytes < 16 << 20, "only the header"
     done = run_verb("pull", REPOSITORY)
     assert done.returncode == 0, done.stderr

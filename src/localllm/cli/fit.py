@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from localllm.cli.arguments import as_option, complete_model, context_options, simulate_option
+from localllm.cli.diagnostics import say
 from localllm.cli.output import Column, Result, emit, paint, table
 from localllm.cli.session import Remote, call, json_option, remote_options
 from localllm.tui.sanitise import clean_text
 
 if TYPE_CHECKING:
+    from localllm.client.client import Client
     from localllm.core.control import FitRow, FitTable
 
 
@@ -35,7 +37,8 @@ def command(
 ) -> None:
     """One row per quantisation of MODEL: what it takes and whether that is free.
 
-    MODEL is a name in the store, a GGUF file, or a well-known model that is not here (Qwen3-32B), planned from its figures.
+    MODEL is a name in the store, a GGUF file, a repository (ORG/REPO), or a well-known model that is not here
+    (Qwen3-32B), which is planned from its figures.
 
     ★ is what this machine should run, ● a file that is here. "of" is the memory that is free now.
 
@@ -48,15 +51,10 @@ def command(
     if target is not None:
         _print_as(target, model, context_length, kv_type, parallel, simulate, as_json=as_json)
         return
-    if simulate is not None or model.endswith(".gguf") or not _is_in_store(model, remote):
+    if simulate is not None or model.endswith(".gguf") or not _is_for_the_service(model, remote):
         found = _here(model, context_length, kv_type, parallel, simulate)
     else:
-        found = call(
-            remote,
-            lambda client: client.fit(
-                model, context_length=context_length, kv_type=kv_type, parallel=parallel
-            ),
-        )
+        found = call(remote, lambda client: _asked(client, model, context_length, kv_type, parallel))
     emit(Result("fit", found, lambda: _lines(found)), as_json=as_json)
 
 
@@ -83,15 +81,35 @@ def _here(
     )
 
 
-def _is_in_store(model: str, remote: Remote) -> bool:
-    """Whether the service has to be asked: about what is on another machine, and about what is in the store here.
+async def _asked(
+    client: Client, model: str, context_length: int | None, kv_type: str | None, parallel: int | None
+) -> FitTable:
+    """What the service says: of a model that is there, else of a repository, whose listing gives the real sizes."""
+    from localllm.core.control import PullRequest
+    from localllm.core.errors import GGUFError, ModelNotFound
+
+    try:
+        return await client.fit(model, context_length=context_length, kv_type=kv_type, parallel=parallel)
+    except ModelNotFound:
+        if "/" not in model:
+            raise
+    preview = await client.preview(PullRequest(reference=model))
+    if preview.fit is None:
+        raise GGUFError(preview.foreign or f"The header of {model} does not say what the planner needs.")
+    if context_length or kv_type or parallel:
+        say("A repository's table is for the usual context; pull the model to ask for another.")
+    return preview.fit
+
+
+def _is_for_the_service(model: str, remote: Remote) -> bool:
+    """Whether the service has to be asked: about another machine, a repository, and what is in the store here.
 
     A name that is neither in the store nor well known is the service's to refuse: it knows what is near.
     """
     from localllm.cli.local_model import find_model_or_figures
     from localllm.core.errors import LocalLLMError
 
-    if remote.host is not None:
+    if remote.host is not None or "/" in model:
         return True
     try:
         return find_model_or_figures(model).here

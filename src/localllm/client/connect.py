@@ -95,8 +95,11 @@ async def start_service(paths: Paths) -> Client:
             client = await _running(paths) or await _wait_for_other(paths, until, process.returncode)
             if client is not None:
                 return client
-            failure = PortInUse if process.returncode == _PORT_IN_USE else NotRunning
-            raise failure("The service ended while it started.", hint=_last_words(output))
+            words = _last_words(output)
+            if process.returncode == _PORT_IN_USE and words is not None:
+                message, _, hint = words.removeprefix("Error: ").partition("\n")
+                raise PortInUse(message, hint=hint or None)
+            raise NotRunning("The service ended while it started.", hint=words)
         await asyncio.sleep(_ASK_EVERY_S)
     raise NotRunning(
         f"The service did not answer within {START_DEADLINE_S:.0f} s.", hint=f"See {paths.service_log}"

@@ -91,4 +91,5 @@ async def test_a_port_in_use_has_its_own_error(paths: Paths, monkeypatch: pytest
         monkeypatch.setenv("LOCALLLM_SERVER_PORT", str(other.getsockname()[1]))
         with pytest.raises(PortInUse) as caught:
             await connect(paths)
-    assert "in use" in (caught.value.hint or "")
+    assert "in use" in caught.value.message
+    assert "server.port" in (caught.value.hint or "")
