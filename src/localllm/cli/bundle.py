@@ -1,4 +1,4 @@
-"""``localllm bundle`` and ``localllm unbundle``: a model in one file, to carry to a machine without a network."""
+"""``localllm bundle``, ``unbundle`` and ``export``: a model in files that can be carried away."""
 
 from __future__ import annotations
 
@@ -34,6 +34,25 @@ def bundle(model: str, file: Path | None, as_json: bool) -> None:
         write_bundle(store, name, target, lambda done, total: line.show(f"Writing {target}", done / total))
     text = f"Wrote {name} to {target}. On the other machine: localllm unbundle {target.name}"
     emit(Result("bundle", {"name": name, "file": str(target)}, lambda: iter([text])), as_json=as_json)
+
+
+@click.command()
+@click.argument("model", shell_complete=complete_model)
+@click.argument(
+    "folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=Path(), required=False
+)
+@json_option
+def export(model: str, folder: Path, as_json: bool) -> None:
+    """Copy the GGUF files of MODEL into FOLDER (by default here), under names that other tools understand."""
+    from localllm.cli.local_store import local_store
+    from localllm.hub.bundle import export_files
+
+    with ProgressLine() as line:
+        files = export_files(
+            local_store(), model, folder, lambda done, total: line.show(f"Copying {model}", done / total)
+        )
+    names = [str(file) for file in files]
+    emit(Result("exported", names, lambda: iter(names)), as_json=as_json)
 
 
 @click.command()

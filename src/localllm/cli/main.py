@@ -43,6 +43,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "verify": Verb("verify", "Read models again: are they as they were stored?", "verify"),
         "dedupe": Verb("dedupe", "Files that are here more than once"),
         "gc": Verb("verify", "Delete what no model and no pull needs", "gc"),
+        "export": Verb("bundle", "Copy a model's GGUF files out of the store", "export"),
         "bundle": Verb("bundle", "Write a model to one file, for a machine without a network", "bundle"),
         "unbundle": Verb("bundle", "Take a bundled model into the store", "unbundle"),
         "fit": Verb("fit", "Which quantisation fits this machine, and how fast"),

@@ -96,6 +96,36 @@ def write_bundle(store: Store, name: str, target: Path, on_progress: Progress | 
     return model
 
 
+def export_files(store: Store, name: str, folder: Path, on_progress: Progress | None = None) -> list[Path]:
+    """Copy the model's GGUF files into ``folder`` under names that other tools understand.
+
+    Raises:
+        Conflict: a file of that name is there already, or the model cannot be read.
+        DiskFull, HubError: the disk refuses; no half a file is left.
+        ModelNotFound, ModelAmbiguous: as ``Store.get``.
+    """
+    model = store.get(name)
+    manifest = store.manifest(model.name)
+    if manifest is None or model.problem:
+        raise Conflict(f"{model.name} cannot be exported: {model.problem}")
+    stem = model.name.rpartition("/")[2].replace(":", "-")
+    count = len(manifest.files)
+    names = [
+        f"{stem}-{n:05d}-of-{count:05d}.gguf" if count > 1 else f"{stem}.gguf" for n in range(1, count + 1)
+    ]
+    names += [f"mmproj-{stem}.gguf"] if manifest.mmproj else []
+    total = sum(entry.size_bytes for entry in manifest.entries)
+    require_space(folder.absolute(), total)
+    meter = _Meter(total, on_progress)
+    targets = [folder / each for each in names]
+    for target, path in zip(targets, store.places(manifest), strict=True):
+        with open_regular(path) as source, _new_file(target) as out:
+            while block := source.read(_CHUNK_BYTES):
+                out.write(block)
+                meter.add(len(block))
+    return targets
+
+
 def read_bundle(source: Path, folder: Path, on_progress: Progress | None = None) -> Note:
     """Unpack into ``folder``, every file compared with its digest while it is written.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localllm.core.errors import ChecksumMismatch, Conflict, GGUFError
-from localllm.hub.bundle import read_bundle, write_bundle
+from localllm.hub.bundle import export_files, read_bundle, write_bundle
 from localllm.hub.store import Store
 from tests.support.split_gguf import split
 from tests.support.tiny_gguf import write_tiny_gguf
@@ -56,6 +56,24 @@ def test_a_split_model_keeps_its_parts(store: Store, file: Path, tmp_path: Path,
     read_bundle(tmp_path / "big.tar", out)
     assert {path.name for path in out.iterdir()} == {"model-00001-of-00002.gguf", "model-00002-of-00002.gguf"}
     assert Store(tmp_path / "other").import_file(out / "model-00001-of-00002.gguf").problem is None
+
+
+def test_exported_files_have_names_that_say_what_they_are(
+    store: Store, file: Path, tmp_path: Path, out: Path
+) -> None:
+    store.import_file(split(file, tmp_path / "parts")[0], name="maker/big")
+    (tmp_path / "mmproj-F16.gguf").write_bytes(b"GGUF projector")
+    store.import_file(file, name="mine")
+    assert [path.name for path in export_files(store, "mine", out)] == [
+        "mine-F16.gguf",
+        "mmproj-mine-F16.gguf",
+    ]
+    assert (out / "mine-F16.gguf").read_bytes() == file.read_bytes()
+    parts = export_files(store, "maker/big", out)
+    assert [part.name for part in parts] == ["big-F16-00001-of-00002.gguf", "big-F16-00002-of-00002.gguf"]
+    assert Store(tmp_path / "other").import_file(parts[0]).problem is None
+    with pytest.raises(Conflict, match="exists"):
+        export_files(store, "mine", out)
 
 
 def test_what_cannot_be_bundled(store: Store, file: Path, tmp_path: Path) -> None:

@@ -59,9 +59,9 @@ def origin(url: str) -> str:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError as error:
-        raise DownloadFailed(f"{url[:120]!r} is no web address.") from error
+        raise DownloadFailed(f"{url.partition('?')[0][:120]!r} is no web address.") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise DownloadFailed(f"{url[:120]!r} is no web address.")
+        raise DownloadFailed(f"{url.partition('?')[0][:120]!r} is no web address.")
     return f"{parts.hostname}:{port}"
 
 
@@ -114,7 +114,8 @@ def redirect_target(response: httpx.Response, url: str) -> str:
     except ValueError:
         scheme = ""
     if scheme not in ("http", "https") or (urlsplit(url).scheme == "https" and scheme != "https"):
-        raise DownloadFailed(f"{origin(url)} redirects to {location[:120]!r}, which is not allowed.")
+        where = location.partition("?")[0]  # what follows may be a signature
+        raise DownloadFailed(f"{origin(url)} redirects to {where[:120]!r}, which is not allowed.")
     origin(target)
     return target
 
@@ -144,7 +145,7 @@ def network_errors(url: str) -> Iterator[None]:
     except httpx.HTTPError as error:
         raise DownloadFailed(f"The line to {host} broke: {str(error) or type(error).__name__}.") from error
     except httpx.InvalidURL as error:
-        raise DownloadFailed(f"{url[:120]!r} is no web address.") from error
+        raise DownloadFailed(f"{url.partition('?')[0][:120]!r} is no web address.") from error
 
 
 async def forbid_private(url: str, *, trusted: Collection[str]) -> None:

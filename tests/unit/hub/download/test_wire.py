@@ -259,6 +259,19 @@ def test_certificates_are_always_checked() -> None:
     assert wire.system_trust().verify_mode.name == "CERT_REQUIRED"
 
 
+@pytest.mark.parametrize(
+    "target", ["http://hub.example/m?X-Signature=canary", "file:///m?canary", "https://[::1/m?canary"]
+)
+async def test_signatures_do_not_get_into_messages(target: str) -> None:
+    client = transport({"https://hub.example/m": redirect(target)}, [])
+    with pytest.raises(DownloadFailed) as caught:
+        await get(client, "https://hub.example/m")
+    assert "canary" not in caught.value.message
+    with pytest.raises(DownloadFailed) as caught:
+        origin("nothing?canary")
+    assert "canary" not in caught.value.message
+
+
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
     """A self-signed certificate for 127.0.0.1, with its key in the same file."""
