@@ -1,6 +1,6 @@
 """What the port costs: an answer through localllm against the same answer from llama.cpp's bare server.
 
-    python -m benchmarks.serving --engine llama_server [--threads N] [--rounds N] [--json]
+    python -m benchmarks.serving --engine llama_server [--threads N] [--rounds N] [--policies] [--json]
 
 Both serve the same model with the same threads and settings, each from a process of its own, and the same client asks
 both. They are asked in turns, the order changing from round to round, so that what else happens on the machine meets
@@ -265,10 +265,14 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--policies", action="store_true", help="what the port's policies cost instead")
     options = parser.parse_args()
     model = options.model or demo_model_path(platformdirs.user_cache_path("localllm-benchmarks"))
+    take = measure
+    if options.policies:
+        from benchmarks.policies import measure as take  # it builds on this module
     figures, runs = asyncio.run(
-        measure(model, engine=options.engine, threads=options.threads, rounds=options.rounds)
+        take(model, engine=options.engine, threads=options.threads, rounds=options.rounds)
     )
     print_figures(figures, runs, as_json=options.json)
     return 0

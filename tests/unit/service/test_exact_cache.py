@@ -67,6 +67,15 @@ def test_another_model_file_or_key_is_another_question() -> None:
     assert len({key(), key(model="sha256:bb"), key(name="ci")}) == 3
 
 
+def test_biases_are_part_of_the_question_in_any_order() -> None:
+    def biased(bias: dict[int, float]) -> bytes:
+        request = replace(REQUEST, sampling=replace(REQUEST.sampling, logit_bias=bias))
+        return cache_key(request, model_identity="m", key_name=None)
+
+    assert biased({1: 2.0, 3: 4.0}) == biased({3: 4.0, 1: 2.0})
+    assert len({biased({}), biased({1: 2.0}), biased({1: 3.0}), biased({2: 2.0})}) == 4
+
+
 def test_only_determined_requests_count() -> None:
     assert is_determined(REQUEST)
     assert is_determined(replace(REQUEST, sampling=Sampling(temperature=1.0, seed=3)))

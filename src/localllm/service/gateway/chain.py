@@ -91,7 +91,8 @@ class Gateway:
         """
         if key is None and not self._default_on:
             return self._pipeline.generate(call)
-        return self._through(self._exchange(call, key, address, headers))
+        exchange = self._exchange(call, key, address, headers)
+        return self._through(exchange) if exchange.policies else self._pipeline.generate(call)
 
     async def embed(
         self, call: EmbedCall, *, key: KeyInfo | None, address: str, headers: dict[str, str]
@@ -100,6 +101,8 @@ class Gateway:
         if key is None and not self._default_on:
             return await self._pipeline.embed(call)
         exchange = self._exchange(call, key, address, headers)
+        if not exchange.policies:
+            return await self._pipeline.embed(call)
         with self._recorded(exchange):
             async with self._admitted(exchange):
                 proceed: ProceedEmbed = partial(self._embed_in_pipeline, exchange)

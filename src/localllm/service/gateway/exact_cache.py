@@ -41,8 +41,17 @@ def is_determined(request: GenerationRequest) -> bool:
 
 def cache_key(request: GenerationRequest, *, model_identity: str, key_name: str | None) -> bytes:
     """32 bytes. What does not change the answer (id, tier, prediction) is left out; other keys' answers stay theirs."""
-    plain = structs.replace(request, request_id="", tier=Tier.DEFAULT, prediction=None, cache_prompt=True)
-    return hashlib.sha256(_encoder.encode((model_identity, key_name, plain))).digest()
+    sampling = request.sampling
+    biases = sorted(sampling.logit_bias.items())  # apart: keys of a dict that is put in order must be text
+    plain = structs.replace(
+        request,
+        request_id="",
+        tier=Tier.DEFAULT,
+        prediction=None,
+        cache_prompt=True,
+        sampling=structs.replace(sampling, logit_bias={}),
+    )
+    return hashlib.sha256(_encoder.encode((model_identity, key_name, biases, plain))).digest()
 
 
 class ExactCache:
