@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import structs
 
 from localllm.core.facts import ModelFacts, facts_from_header
 from localllm.core.launch import LaunchPlan
 from localllm.core.learn import Corrections
 from localllm.core.machine import Machine
 from localllm.core.plan import Wish, plan_load
+
+if TYPE_CHECKING:
+    from localllm.core.known_models import KnownModel
+    from localllm.hub.curated import CuratedModel
 
 USUAL_QUANT = "Q4_K_M"
 """What a model that is not here is planned as, unless its name says another quantisation."""
@@ -53,11 +60,11 @@ def find_model_or_figures(model: str) -> LocalModel:
     Raises:
         ModelNotFound, GGUFError: it is neither here nor known.
     """
-    from localllm.core.errors import ModelNotFound
+    from localllm.core.errors import BadName, ModelNotFound
 
     try:
         return find_local_model(model)
-    except ModelNotFound:
+    except (BadName, ModelNotFound):
         found = _known(model)
         if found is None:
             raise
@@ -65,19 +72,60 @@ def find_model_or_figures(model: str) -> LocalModel:
 
 
 def _known(model: str) -> LocalModel | None:
+    """``NAME`` or ``NAME:QUANT`` by its figures, where NAME may have a colon of its own (``qwen3:8b``)."""
     from localllm.core.derive import facts_from_figures
-    from localllm.core.known_models import find_known_model, parse_known_models
     from localllm.core.quant_mix import known_mix
+
+    base, _, tag = model.rpartition(":")
+    quant = tag.upper()
+    if not base or not known_mix(quant):
+        base, quant = model, USUAL_QUANT
+    known = known_by_name(base)
+    if known is None:
+        return None
+    name = known.names[0]
+    facts = facts_from_figures(known.figures, quant, name=name)
+    file_name = f"{name}-{quant}.gguf"
+    return LocalModel(f"{name}:{quant}", Path(file_name), facts, f"known:{file_name}", here=False)
+
+
+def known_by_name(name: str) -> KnownModel | None:
+    """Published figures by the name that people or the catalogue call a model."""
+    from localllm.core.known_models import find_known_model
+
+    known = known_models()
+    curated = next((m for m in catalogue() if name.lower() in (m.name, *m.aliases)), None)
+    if curated is None:
+        return find_known_model(name, known)
+    found = figures_of(curated, known)
+    return structs.replace(found, names=(curated.name, *found.names)) if found is not None else None
+
+
+def figures_of(model: CuratedModel, known: Sequence[KnownModel]) -> KnownModel | None:
+    """The figures of a model of the catalogue; None when they are not known."""
+    from localllm.core.known_models import find_known_model
+
+    names = (model.makers_repository or "", *model.repositories, model.title, model.name)
+    return next((found for name in names if (found := find_known_model(name, known)) is not None), None)
+
+
+def known_models() -> tuple[KnownModel, ...]:
+    from localllm.core.known_models import parse_known_models
     from localllm.hardware.assets import asset_path
 
-    base, _, tag = model.partition(":")
-    known = find_known_model(base, parse_known_models(asset_path("known_models.jsonl").read_text("utf-8")))
-    quant = tag.upper() or USUAL_QUANT
-    if known is None or not known_mix(quant):
-        return None
-    facts = facts_from_figures(known.figures, quant, name=known.names[0])
-    file_name = f"{known.names[0]}-{quant}.gguf"
-    return LocalModel(f"{known.names[0]}:{quant}", Path(file_name), facts, f"known:{file_name}", here=False)
+    return parse_known_models(asset_path("known_models.jsonl").read_text("utf-8"))
+
+
+def catalogue() -> tuple[CuratedModel, ...]:
+    """The catalogue's models; none when it cannot be read."""
+    from localllm.core.errors import LocalLLMError
+    from localllm.hardware.assets import asset_path
+    from localllm.hub.curated import read_catalogue
+
+    try:
+        return read_catalogue(asset_path("catalogue.json")).models
+    except LocalLLMError:
+        return ()
 
 
 def plan_for(

@@ -135,19 +135,14 @@ def print_export(model: LocalModel, machine: Machine, plan: Plan, target: str, *
 
 def original_weights(model: LocalModel) -> str:
     """The repository of the model's unquantised weights where the catalogue knows it, else the model's name."""
-    from localllm.core.errors import LocalLLMError
-    from localllm.hardware.assets import asset_path
-    from localllm.hub.curated import read_catalogue
+    from localllm.cli.local_model import catalogue
 
-    base = model.name.partition(":")[0].lower()
-    try:
-        models = read_catalogue(asset_path("catalogue.json")).models
-    except LocalLLMError:
-        models = ()
-    for known in models:
-        if base in (known.name.replace(":", "-"), *known.aliases) and known.makers_repository:
+    name = model.facts.name or ""
+    called = {name.lower(), model.name.partition(":")[0].lower()}
+    for known in catalogue():
+        if known.makers_repository and called & {known.name, *known.aliases}:
             return known.makers_repository
-    return model.facts.name or base
+    return name or model.name.partition(":")[0]
 
 
 def _print_need(

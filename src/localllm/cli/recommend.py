@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from localllm.core.known_models import KnownModel
     from localllm.core.machine import Machine
     from localllm.core.suggest import Candidate, Suggestion
-    from localllm.hub.curated import CuratedModel
 
 _NOT_TO_TALK_TO = re.compile(r"embed|guard|reranker|-base|pretrain|reader|cleaner", re.IGNORECASE)
 _FOR_CODE = re.compile(r"code|devstral|terminal", re.IGNORECASE)
@@ -53,30 +52,19 @@ def command(profile: str | None, simulate: str | None, limit: int, as_json: bool
 
 def candidates_for(task: str) -> tuple[Candidate, ...]:
     """The catalogue's models for ``task`` whose figures are known; with an empty catalogue, every known model."""
-    from localllm.core.known_models import parse_known_models
-    from localllm.hardware.assets import asset_path
-    from localllm.hub.curated import read_catalogue
-
-    known = parse_known_models(asset_path("known_models.jsonl").read_text("utf-8"))
-    curated = read_catalogue(asset_path("catalogue.json")).models
-    return _from_catalogue(curated, known, task) if curated else _from_figures(known, task)
-
-
-def _from_catalogue(
-    curated: Sequence[CuratedModel], known: Sequence[KnownModel], task: str
-) -> tuple[Candidate, ...]:
-    from localllm.core.known_models import find_known_model
+    from localllm.cli.local_model import catalogue, figures_of, known_models
     from localllm.core.suggest import Candidate
 
-    found = []
-    for model in curated:
-        if not _serves(task, (*model.purposes, *model.capabilities)):
-            continue
-        names = (*model.repositories, model.title, model.name)
-        match = next((m for name in names if (m := find_known_model(name, known)) is not None), None)
-        if match is not None:
-            found.append(Candidate(name=model.name, figures=match.figures))
-    return tuple(found)
+    known = known_models()
+    curated = catalogue()
+    if not curated:
+        return _from_figures(known, task)
+    return tuple(
+        Candidate(name=model.name, figures=match.figures)
+        for model in curated
+        if _serves(task, (*model.purposes, *model.capabilities))
+        and (match := figures_of(model, known)) is not None
+    )
 
 
 def _serves(task: str, purposes: Sequence[str]) -> bool:

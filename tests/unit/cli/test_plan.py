@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from localllm.cli.local_model import LocalModel, find_local_model, this_machine
+from localllm.cli.local_model import LocalModel, find_local_model, find_model_or_figures, this_machine
 from localllm.cli.main import main
+from localllm.cli.recommend import candidates_for
 from localllm.core.learn import Ground, Observation
 from localllm.engines.measurements import Measurement, MeasurementFile
 from localllm.engines.residuals import ResidualFile
@@ -48,7 +49,7 @@ def test_the_profile_decides_how_long_a_context_is_wanted(capsys: pytest.Capture
 def test_a_model_that_is_not_here_is_planned_by_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "Qwen3-8B:Q6_K", "--simulate", "RTX 4090"]) == 0
     printed = capsys.readouterr()
-    assert "Qwen3-8B:Q6_K on GeForce RTX 4090" in printed.out
+    assert "qwen3-8b:Q6_K on GeForce RTX 4090" in printed.out
     assert "not here" in printed.err
     assert main(["plan", "no-such-model"]) == 4
 
@@ -101,6 +102,19 @@ def test_recommended_models_fit_and_serve_the_task(capsys: pytest.CaptureFixture
     assert all(suggestion["total_bytes"] < 25 << 30 for suggestion in found)
     tiny = run_json(capsys, "recommend", "--simulate", "GTX 1650")
     assert tiny and all(s["parameters"] < 8e9 for s in tiny)
+
+
+def test_every_recommended_name_can_be_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    for candidate in candidates_for("chat"):
+        assert find_model_or_figures(candidate.name).facts.parameters > 0, candidate.name
+    assert find_model_or_figures("qwen3:8b:Q6_K").name == "qwen3-8b:Q6_K"
+
+
+def test_without_a_catalogue_every_known_model_is_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localllm.cli.local_model.catalogue", lambda: ())
+    names = {candidate.name for candidate in candidates_for("code")}
+    assert "Qwen2.5-Coder-7B" in names
+    assert not any("Embedding" in name or "Guard" in name for name in names)
 
 
 def test_what_was_measured_and_learned_here_counts(
