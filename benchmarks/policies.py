@@ -2,8 +2,8 @@
 
     python -m benchmarks.serving --policies [--engine llama_server] [--threads N] [--rounds N] [--json]
 
-Every prompt is new, so that no answer comes from the cache and each is kept in it. Content rules hold a stream back by
-design (``service/gateway/content_rules.py``), and are left out.
+Every prompt is new, so that no answer comes from the cache and each is kept in it. The content rules are plain words, as
+most are; any other regular expression holds a stream back by design (``service/gateway/content_rules.py``).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ ON = {
     "tier": "priority",
     "cache": True,
     "mask_pii": True,
+    "blocked_patterns": ["words that no story has", "nor this one"],
     "audit": True,
 }
 GOALS = {

@@ -1,8 +1,9 @@
 """Rules on what may be answered: regular expressions that end an answer before their match is shown.
 
-What a stream has sent cannot be taken back, so the last ``HELD_CHARS`` of it are held until more text shows that no
-match begins there; a longer match is found only by its beginning. An answer that is ended so finishes with
-``content_filter``, as OpenAI's do.
+What a stream has sent cannot be taken back, so what may be the beginning of a match is held until more text shows that it
+is none. Of plain words that is known exactly, and hardly anything waits; of any other expression the last ``HELD_CHARS``
+are held, and a longer match is found only by its beginning. An answer that is ended so finishes with ``content_filter``,
+as OpenAI's do.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from localllm.service.gateway.rules import Rules
 from localllm.service.pipeline import Call
 
 HELD_CHARS = 200
+_PLAIN_WORDS = re.compile(r"[\w ,;:'-]+")
 
 
 class ContentRules(Transform):
@@ -77,13 +79,23 @@ class Window:
             self._blocked.add(self._choice)
             released, self._held = self._held[: min(found)], ""
             return released
-        cut = max(0, len(self._held) - HELD_CHARS)
+        cut = min(_settled(each.pattern, self._held) for each in self._patterns)
         released, self._held = self._held[:cut], self._held[cut:]
         return released
 
     def finish(self) -> str:
         rest, self._held = self._held, ""
         return rest
+
+
+def _settled(pattern: str, text: str) -> int:
+    """How many characters of ``text``, which has no match, no match can begin in."""
+    if not _PLAIN_WORDS.fullmatch(pattern):
+        return max(0, len(text) - HELD_CHARS)
+    begins = (
+        at for at in range(max(0, len(text) - len(pattern) + 1), len(text)) if pattern.startswith(text[at:])
+    )
+    return next(begins, len(text))
 
 
 def compiled(patterns: Sequence[str]) -> list[re.Pattern[str]]:
