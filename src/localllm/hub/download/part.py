@@ -55,6 +55,7 @@ class PartFile:
         self._users = threading.Condition()
         self._in_use = 0
         self._recording = threading.Lock()
+        self._seeking = threading.Lock()
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -85,7 +86,7 @@ class PartFile:
         view = memoryview(data)
         with self._used() as descriptor, disk_errors(self.path):
             while view:
-                count = os.pwrite(descriptor, view, offset)
+                count = self._write_at(descriptor, view, offset)
                 offset, view = offset + count, view[count:]
 
     def mark(self, start: int, end: int) -> None:
@@ -94,7 +95,7 @@ class PartFile:
 
     def read(self, offset: int, length: int) -> bytes:
         with self._used() as descriptor, disk_errors(self.path):
-            return os.pread(descriptor, length, offset)
+            return self._read_at(descriptor, length, offset)
 
     def commit(self) -> None:
         """Flush what was written and record it."""
@@ -134,12 +135,26 @@ class PartFile:
         with disk_errors(self.path):
             with self._used() as descriptor:
                 os.ftruncate(descriptor, self._identity.size)
-                os.fchmod(descriptor, 0o400)
                 os.fsync(descriptor)
             self.close()
+            self.path.chmod(0o400)
             self.path.rename(target)
             sync_folder(target.parent)
         self.state_path.unlink(missing_ok=True)
+
+    def _write_at(self, descriptor: int, data: memoryview, offset: int) -> int:
+        if hasattr(os, "pwrite"):
+            return os.pwrite(descriptor, data, offset)
+        with self._seeking:
+            os.lseek(descriptor, offset, os.SEEK_SET)
+            return os.write(descriptor, data)
+
+    def _read_at(self, descriptor: int, length: int, offset: int) -> bytes:
+        if hasattr(os, "pread"):
+            return os.pread(descriptor, length, offset)
+        with self._seeking:
+            os.lseek(descriptor, offset, os.SEEK_SET)
+            return os.read(descriptor, length)
 
     @contextmanager
     def _used(self) -> Iterator[int]:

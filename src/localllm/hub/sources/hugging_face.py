@@ -112,8 +112,9 @@ class HuggingFace:
                 if redirected
                 else str(response.request.url)
             )
-        size = headers.get("x-linked-size") or headers.get("content-length", "")
-        if not size.isdigit() or int(size) != file.size_bytes:
+        # a redirect's own length is that of its page, not of the file
+        size = headers.get("x-linked-size") or (None if redirected else headers.get("content-length", ""))
+        if size is not None and (not size.isdigit() or int(size) != file.size_bytes):
             raise DownloadFailed(
                 f"The source lists {file.name} with {file.size_bytes} bytes, but serves {size or 'an unknown number'}.",
                 hint="Pull again later; if it stays so, the source is broken.",

@@ -196,7 +196,7 @@ class OllamaRegistry:
             token=token,
             trusted=self._access.trusted,
             limit_bytes=limit_bytes,
-            accept=_MANIFEST_TYPE,
+            accept=_MANIFEST_TYPE if "/manifests/" in url else "*/*",
         )
         return body
 

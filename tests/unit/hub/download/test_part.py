@@ -185,3 +185,13 @@ def test_progress_that_is_recorded_while_starting_over_does_not_come_back(path: 
     again = part(path)
     assert again.written_bytes == 0
     again.close()
+
+
+def test_a_system_without_positioned_writes_will_do(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pwrite")
+    monkeypatch.delattr(os, "pread")
+    file = part(path)
+    put(file, 50, b"b" * 50)
+    put(file, 0, b"a" * 50)
+    assert file.read(40, 20) == b"a" * 10 + b"b" * 10
+    file.close()

@@ -6,7 +6,7 @@ import pytest
 
 from localllm.core.errors import BadName, DownloadFailed, Gated, HubError, NotFound, Offline
 from localllm.hub.references import HuggingFaceReference
-from localllm.hub.sources.base import Access
+from localllm.hub.sources.base import Access, RemoteFile
 from localllm.hub.sources.hugging_face import HuggingFace
 from tests.support.loopback_hub import COMMIT, REPOSITORY, Faults, LoopbackHub
 
@@ -73,6 +73,25 @@ async def test_a_size_that_differs_from_the_list_is_refused(source: HuggingFace,
     file = (await source.offer(REFERENCE)).variants[0].files[0]
     with pytest.raises(DownloadFailed, match="but serves"):
         await source.locate(file)
+
+
+async def test_a_mirror_that_does_not_name_the_size_is_believed(
+    client: httpx.AsyncClient, access: Access
+) -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
+        headers = {"location": "https://storage.example/m", "content-length": "0"}
+        return httpx.Response(302, headers=headers)
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(handle)) as mirror:
+        file = RemoteFile(
+            source="hugging_face",
+            name="m.gguf",
+            url=f"{access.hugging_face}/m",
+            size_bytes=7,
+            sha256="0" * 64,
+        )
+        located = await HuggingFace(mirror, access).locate(file)
+    assert (located.url, located.size) == ("https://storage.example/m", 7)
 
 
 async def test_what_is_gone_is_not_found(source: HuggingFace, hub: LoopbackHub) -> None:
