@@ -162,7 +162,7 @@ def machine_for(simulate: str | None) -> Machine:
     return simulated(simulate)
 
 
-def speed_ratios(model: LocalModel, machine: Machine) -> tuple[float, ...]:
+def speed_ratios(model: LocalModel | None, machine: Machine) -> tuple[float, ...]:
     """What ``localllm bench`` measured on this machine over what was estimated; of ``model`` itself where there is any."""
     from localllm.cli.local_store import local_store
     from localllm.core.errors import LocalLLMError
@@ -172,7 +172,8 @@ def speed_ratios(model: LocalModel, machine: Machine) -> tuple[float, ...]:
     from localllm.settings.paths import resolve_paths
 
     history = MeasurementFile(resolve_paths().measurements_file).read()
-    facts = {model.key: model.facts}
+    own = [model.key] if model is not None else []
+    facts = {model.key: model.facts} if model is not None else {}
     measured = {each.model_key for each in history}
     try:
         stored = local_store().list() if measured else ()
@@ -184,7 +185,7 @@ def speed_ratios(model: LocalModel, machine: Machine) -> tuple[float, ...]:
                 facts[other.key] = find_local_model(other.name).facts
             except LocalLLMError:
                 continue  # a file that cannot be read any more has nothing to say about speed
-    return own_ratios(history, facts.get, machine, keys=[model.key], device_table=load_device_table())
+    return own_ratios(history, facts.get, machine, keys=own, device_table=load_device_table())
 
 
 def taught_here(machine: Machine) -> Corrections:

@@ -35,7 +35,7 @@ def command(profile: str | None, simulate: str | None, limit: int, as_json: bool
     The order is by size, not by a benchmark of answers: of those that are quick enough for the task and were trained on
     the context it wants, the larger first. Look closer with: localllm plan MODEL
     """
-    from localllm.cli.local_model import machine_for
+    from localllm.cli.local_model import machine_for, speed_ratios
     from localllm.core.plan import Profile
     from localllm.core.suggest import suggest
     from localllm.hardware.devices import load_device_table
@@ -43,7 +43,12 @@ def command(profile: str | None, simulate: str | None, limit: int, as_json: bool
     task = profile or "chat"
     machine = machine_for(simulate)
     found = suggest(
-        candidates_for(task), machine, profile=Profile(task), device_table=load_device_table(), limit=limit
+        candidates_for(task),
+        machine,
+        profile=Profile(task),
+        device_table=load_device_table(),
+        own_ratios=speed_ratios(None, machine),
+        limit=limit,
     )
     emit(Result("recommend", found, lambda: _lines(found, task, machine)), as_json=as_json)
     if not found and not as_json:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -19,7 +19,7 @@ from localllm.core.facts import ModelFacts
 from localllm.core.machine import Machine
 from localllm.core.plan import APPETITES, Plan, Profile, Wish, plan_load
 from localllm.core.shapes import Figures
-from localllm.core.speed import active_parameters
+from localllm.core.speed import active_parameters, corrected
 from localllm.core.units import format_bytes, format_context
 
 LEAST_TOKENS_PER_SECOND: Final[dict[Profile, float]] = {
@@ -67,15 +67,18 @@ def suggest(
     *,
     profile: Profile = Profile.CHAT,
     device_table: Sequence[DeviceRow] = (),
+    own_ratios: Sequence[float] = (),
     limit: int = 10,
 ) -> tuple[Suggestion, ...]:
     """The models to take on this machine for this purpose, best first.
 
     A model is listed at the best quantisation that fits whole, or in part where that is still quick enough.
+    ``own_ratios``: measured over estimated decode rates on this machine.
     """
+    ground = _Ground(machine, profile, tuple(device_table), tuple(own_ratios))
     found: list[tuple[float, Suggestion]] = []
     for candidate in candidates:
-        suggestion = _best_form(candidate, machine, profile, device_table)
+        suggestion = _best_form(candidate, ground)
         if suggestion is not None:
             found.append((worth(suggestion, profile), suggestion))
     found.sort(key=lambda pair: -pair[0])
@@ -93,18 +96,31 @@ def worth(suggestion: Suggestion, profile: Profile) -> float:
     return size / 2 if trained is not None and trained < APPETITES[profile].context else size
 
 
-def _best_form(
-    candidate: Candidate, machine: Machine, profile: Profile, device_table: Sequence[DeviceRow]
-) -> Suggestion | None:
+class _Ground(NamedTuple):
+    """What all candidates of one list have in common."""
+
+    machine: Machine
+    profile: Profile
+    device_table: tuple[DeviceRow, ...]
+    own_ratios: tuple[float, ...]
+
+
+def _best_form(candidate: Candidate, ground: _Ground) -> Suggestion | None:
     partial: Suggestion | None = None
     for quant in _ladder(candidate.figures):
         facts = facts_from_figures(candidate.figures, quant, name=candidate.name)
         try:
-            plan = plan_load(facts, machine, Wish(profile=profile), model_path="", device_table=device_table)
+            plan = plan_load(
+                facts,
+                ground.machine,
+                Wish(profile=ground.profile),
+                model_path="",
+                device_table=ground.device_table,
+            )
         except DoesNotFit:
             continue
-        suggestion = _suggestion(candidate, facts, plan, machine)
-        if not _quick_enough(suggestion, profile):
+        suggestion = _suggestion(candidate, facts, plan, ground)
+        if not _quick_enough(suggestion, ground.profile):
             continue
         if suggestion.whole:
             return suggestion
@@ -129,9 +145,10 @@ def _quick_enough(suggestion: Suggestion, profile: Profile) -> bool:
     return suggestion.decode_tokens_per_second >= LEAST_TOKENS_PER_SECOND[profile]
 
 
-def _suggestion(candidate: Candidate, facts: ModelFacts, plan: Plan, machine: Machine) -> Suggestion:
-    launch, speed = plan.launch, plan.speed
-    whole = not machine.gpus or (launch.gpu_layers >= facts.total_layers and not launch.cpu_moe_layers)
+def _suggestion(candidate: Candidate, facts: ModelFacts, plan: Plan, ground: _Ground) -> Suggestion:
+    launch = plan.launch
+    speed = corrected(plan.speed, ground.own_ratios) if plan.speed is not None else None
+    whole = not ground.machine.gpus or (launch.gpu_layers >= facts.total_layers and not launch.cpu_moe_layers)
     return Suggestion(
         name=candidate.name,
         quant=facts.quant,

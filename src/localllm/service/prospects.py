@@ -12,6 +12,7 @@ from localllm.core.control import FitTable, PullPreview, PullRequest, SearchHit,
 from localllm.core.errors import LocalLLMError, StoreCorrupt
 from localllm.core.facts import ModelFacts
 from localllm.core.recommend import fit_table
+from localllm.hardware.devices import load_device_table
 from localllm.hub.blobs import disk_room
 from localllm.hub.curated import Curated, CuratedModel, source_of
 from localllm.hub.names import ModelName
@@ -106,7 +107,14 @@ class Prospects:
         machine = await self._machine.get()
 
         def recommend(facts: ModelFacts, sizes: Mapping[str, int]) -> FitTable:
-            return fit_table(facts, machine, model=facts.name or "model", here={}, listed=sizes)
+            return fit_table(
+                facts,
+                machine,
+                model=facts.name or "model",
+                here={},
+                listed=sizes,
+                device_table=load_device_table(),
+            )
 
         return recommend
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import structs
 
 from localllm.core.known_models import find_known_model
@@ -67,3 +68,17 @@ def test_the_list_is_as_long_as_asked() -> None:
     names = ("Qwen3-4B", "Qwen3-8B", "Qwen3-14B")
     machine: Machine = simulate("RTX 4090")
     assert len(suggest([candidate(n) for n in names], machine, device_table=_TABLE, limit=2)) == 2
+
+
+def test_a_machine_that_was_measured_to_be_slower_gets_smaller_models() -> None:
+    names = ("Qwen3-8B", "Qwen3-32B")
+    (fast,) = suggested("RTX 4090", "Qwen3-8B", profile=Profile.CODE)
+    found = suggest(
+        [candidate(n) for n in names],
+        simulate("RTX 4090"),
+        profile=Profile.CODE,
+        device_table=_TABLE,
+        own_ratios=(0.3,),
+    )
+    assert [s.name for s in found] == ["Qwen3-8B"]
+    assert found[0].decode_tokens_per_second == pytest.approx(0.3 * (fast.decode_tokens_per_second or 0))
