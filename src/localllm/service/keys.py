@@ -24,6 +24,7 @@ PREFIX = "sk-localllm-"
 MAX_KEYS = 1000
 MAX_FILE_BYTES = 1 << 20  # what read_private reads
 _SHOWN = 4
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}")
 
 
 class _Stored(Struct, frozen=True, kw_only=True):
@@ -58,7 +59,13 @@ class Keys:
         return tuple(each.info for each in self._stored)
 
     def create(self, request: KeyRequest) -> KeyCreated:
-        """Raises Conflict when the name is taken, BadRequest for a pattern that is no regular expression."""
+        """Raises Conflict when the name is taken, BadRequest for what is no name or no regular expression."""
+        if not _NAME.fullmatch(request.name):
+            raise BadRequest(
+                f"{request.name[:64]!r} cannot be the name of a key.",
+                hint="Use at most 64 letters, digits, '_', '.' and '-', the first a letter or digit.",
+                param="name",
+            )
         if any(each.info.name == request.name for each in self._stored):
             raise Conflict(f"There is a key named {request.name!r} already.", hint="localllm keys list")
         if len(self._stored) >= MAX_KEYS:

@@ -50,6 +50,12 @@ def test_names_are_given_once(path: Path) -> None:
         keys.create(KeyRequest(name="app"))
 
 
+@pytest.mark.parametrize("name", ["", "a b", "-a", "a/b", "x" * 65, "ключ"])
+def test_a_name_must_be_one(path: Path, name: str) -> None:
+    with pytest.raises(BadRequest, match="cannot be the name"):
+        Keys(path).create(KeyRequest(name=name))
+
+
 def test_a_pattern_must_be_one(path: Path) -> None:
     with pytest.raises(BadRequest) as refused:
         Keys(path).create(KeyRequest(name="app", rules=KeyRules(blocked_patterns=("ok", "("))))
