@@ -54,6 +54,8 @@ VERBS: dict[str, dict[str, Verb]] = {
     "What is running": {
         "load": Verb("load", "Load a model into memory"),
         "unload": Verb("unload", "Take a model out of memory"),
+        "alias": Verb("alias", "Names that stand for models: set, list, rollback, rm"),
+        "route": Verb("route", "Which model an alias would send a text to, and why"),
         "ps": Verb("ps", "Models that are loaded and requests that run"),
     },
     "The service": {

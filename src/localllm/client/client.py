@@ -15,6 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from localllm.client.transport import PATIENT, Transport, decode_error
+from localllm.core.aliases import Alias, AliasList, Route, RouteQuestion, Targets
 from localllm.core.control import (
     ChatDetail,
     ChatList,
@@ -172,6 +173,22 @@ class Client:
 
     async def limit_downloads(self, limit: DownloadLimit) -> DownloadLimit:
         return await self._send(DownloadLimit, "PUT", "/downloads/limit", limit)
+
+    async def aliases(self) -> AliasList:
+        return await self._get(AliasList, "/aliases")
+
+    async def set_alias(self, name: str, targets: Targets) -> Alias:
+        return await self._send(Alias, "PUT", f"/aliases/{_path(name)}", targets)
+
+    async def roll_back_alias(self, name: str) -> Alias:
+        return await self._send(Alias, "POST", f"/rollback/{_path(name)}", {})
+
+    async def remove_alias(self, name: str) -> Removed:
+        return await self._transport.call(Removed, "DELETE", f"{_PREFIX}/aliases/{_path(name)}")
+
+    async def route(self, question: RouteQuestion) -> Route:
+        """Where a text would go, without sending it."""
+        return await self._send(Route, "POST", "/route", question)
 
     async def verify(self, model: str) -> Task:
         """Begin to read the model's files again; ``follow_task`` tells how it goes."""

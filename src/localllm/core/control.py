@@ -47,6 +47,11 @@ DELETE /localllm/keys/{name}?forget=      → Removed (revoked; with forget, a r
 GET    /localllm/gateway                  → core.gateway.GatewayView
 GET    /localllm/audit                    → core.gateway.AuditReport (reads and checks the whole log)
 GET    /localllm/logs?lines=              → text/plain
+GET    /localllm/aliases                  → core.aliases.AliasList
+PUT    /localllm/aliases/{name}           core.aliases.Targets → core.aliases.Alias
+POST   /localllm/rollback/{name}          → core.aliases.Alias (as it was before its last change)
+DELETE /localllm/aliases/{name}           → Removed
+POST   /localllm/route                    core.aliases.RouteQuestion → core.aliases.Route (a dry run)
 POST   /localllm/shutdown                 ShutdownRequest → Identity (drains, then exits)
 ====== ================================== ==========================================================================
 

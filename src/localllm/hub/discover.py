@@ -235,6 +235,8 @@ def _ollama(root: Path) -> Iterator[Found]:
         if len(parts) != 4:
             continue
         host, namespace, model, tag = parts
+        if namespace == "localllm":
+            continue  # made there from a file of ours, which is listed already
         try:
             with path.open("rb") as file:
                 manifest = msgspec.json.decode(file.read(MAX_MANIFEST_BYTES), type=_Manifest)

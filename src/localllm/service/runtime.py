@@ -38,6 +38,7 @@ from localllm.hub.discover import places_from
 from localllm.hub.sources.access import read_access
 from localllm.hub.store import Store
 from localllm.service.activity import Activity
+from localllm.service.aliases import Aliases, NamedModels
 from localllm.service.background import Background
 from localllm.service.catalogue import Catalogue
 from localllm.service.chat_store import ChatStore
@@ -63,6 +64,7 @@ from localllm.service.pipeline import Pipeline
 from localllm.service.planning import Planning
 from localllm.service.records import Records
 from localllm.service.remote_models import RemoteModels
+from localllm.service.routed_pipeline import RoutedPipeline
 from localllm.service.sampler import ServiceSampler
 from localllm.service.schema import schema
 from localllm.service.shutdown import Shutdown
@@ -89,6 +91,7 @@ class Runtime:
     notices: Notices
     store: Store
     catalogue: Catalogue
+    aliases: Aliases
     machine: MachineReadings
     engines: Mapping[str, Engine]
     planning: Planning
@@ -192,6 +195,7 @@ async def open_runtime(
             store, lambda: (*discovered.models, *remotes.models), lambda name: local_name(curated, name)
         )
         touch.catalogue = catalogue
+        aliases = Aliases(paths.aliases_file, catalogue, on_change=touch.models_changed)
         background.spawn(discovered.run(), name="other stores")
         background.spawn(remotes.run(), name="remotes")
         overrides = parse_overrides(
@@ -204,7 +208,7 @@ async def open_runtime(
         planning = planning if planning is not None else _planner(paths, settings, machine, learning, engines)
         ledger = Ledger()
         manager = Manager(
-            source=catalogue,
+            source=NamedModels(catalogue, aliases),
             engines=engines,
             planning=planning,
             background=background,
@@ -225,10 +229,11 @@ async def open_runtime(
         # requests
         activity = Activity(touch.later(Section.REQUESTS, Section.LIVE))
         metrics = Metrics(manager.states, lambda: sampler.devices)
-        pipeline = Pipeline(
+        pipeline = RoutedPipeline(
             manager,
             activity,
             (records, metrics),
+            aliases=aliases,
             status_of=status_of,
             max_output_tokens=settings.server.max_output_tokens,
         )
@@ -306,6 +311,7 @@ async def open_runtime(
             notices=notices,
             store=store,
             catalogue=catalogue,
+            aliases=aliases,
             machine=machine,
             engines=engines,
             planning=planning,

@@ -58,6 +58,11 @@ class Paths:
         return self.state_dir / "keys.json"
 
     @property
+    def aliases_file(self) -> Path:
+        """Names that stand for models."""
+        return self.data_dir / "aliases.json"
+
+    @property
     def audit_dir(self) -> Path:
         """The audit log and its older files."""
         return self.data_dir / "audit"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, Route
 
+from localllm.api.control.aliases import AliasRoutes
 from localllm.api.control.chats import ChatRoutes
 from localllm.api.control.downloads import DownloadRoutes
 from localllm.api.control.gateway import GatewayRoutes
@@ -16,6 +17,7 @@ def routes(runtime: Runtime) -> list[BaseRoute]:
     """Every route of ``core/control.py``."""
     service, models, chats = ServiceRoutes(runtime), ModelRoutes(runtime), ChatRoutes(runtime)
     downloads, gateway = DownloadRoutes(runtime), GatewayRoutes(runtime)
+    aliases = AliasRoutes(runtime)
     table = [
         ("GET", "/identity", service.identity),
         ("GET", "/state", service.state),
@@ -33,6 +35,11 @@ def routes(runtime: Runtime) -> list[BaseRoute]:
         ("DELETE", "/keys/{name}", gateway.revoke_key),
         ("GET", "/gateway", gateway.gateway),
         ("GET", "/audit", gateway.audit),
+        ("GET", "/aliases", aliases.list),
+        ("PUT", "/aliases/{name:path}", aliases.set),
+        ("DELETE", "/aliases/{name:path}", aliases.remove),
+        ("POST", "/rollback/{name:path}", aliases.rollback),
+        ("POST", "/route", aliases.route),
         ("POST", "/shutdown", service.shutdown),
         ("GET", "/models", models.list),
         ("GET", "/models/{name:path}", models.detail),
