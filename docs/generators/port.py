@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from generators.markdown import HEAD, cell
 from generators.types import fields, structs_in
-from localllm.core import anthropic, openai, responses
+from localllm.core import anthropic, ollama_api, openai, responses
 
 _INTRODUCTION = """\
 # The port
@@ -28,6 +28,8 @@ changed in a client; `api_key` may be anything until `server.api_keys` is set.
 | POST | `/v1/embeddings` | vectors; `float` or `base64` |
 | POST | `/v1/tokenize`, `/v1/detokenize` | text to tokens and back; with `messages` only their number |
 | GET | `/v1/models`, `/v1/models/{id}` | what is here, with context length, capabilities, whether it is loaded |
+| POST | `/api/chat`, `/api/generate`, `/api/embed` | Ollama's API, on any engine; without `/v1` only |
+| GET, POST | `/api/tags`, `/api/ps`, `/api/version`, `/api/show` | what Ollama's clients ask about models |
 | GET | `/openapi.json` | all of this as an OpenAPI 3.1 document |
 | GET | `/health` | the service is alive; needs no key |
 | GET | `/ready` | a loaded engine answers; 503 while none does |
@@ -60,6 +62,9 @@ _REQUESTS: tuple[tuple[str, type[Struct]], ...] = (
     ("POST /v1/messages", anthropic.MessagesRequest),
     ("POST /v1/messages/count_tokens", anthropic.CountTokensRequest),
     ("POST /v1/embeddings", openai.EmbeddingRequest),
+    ("POST /api/chat", ollama_api.OllamaChatRequest),
+    ("POST /api/generate", ollama_api.OllamaGenerateRequest),
+    ("POST /api/embed", ollama_api.OllamaEmbedRequest),
     ("POST /v1/tokenize", openai.TokenizeRequest),
     ("POST /v1/detokenize", openai.DetokenizeRequest),
 )

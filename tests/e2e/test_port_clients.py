@@ -9,6 +9,7 @@ from typing import Any
 
 import anthropic
 import httpx
+import ollama
 import openai
 import pytest
 from anthropic import Anthropic
@@ -133,6 +134,20 @@ def test_a_prompt_that_is_too_long_for_claude_clients(service: RunningService, c
         claude.messages.create(
             model=service.model, max_tokens=1, messages=[{"role": "user", "content": "word " * 60_000}]
         )
+
+
+def test_ollamas_client(service: RunningService) -> None:
+    with ollama.Client(host=service.url, timeout=120) as asked:
+        assert [model.model for model in asked.list().models] == [service.model]
+        pieces = list(asked.chat(model=service.model, messages=ASK, options={"num_predict": 8}, stream=True))
+        assert "".join(piece.message.content or "" for piece in pieces)
+        assert pieces[-1].done and 0 < (pieces[-1].eval_count or 0) <= 8
+        schema: Any = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+        answer = asked.generate(
+            model=service.model, prompt="A number?", format=schema, options={"num_predict": 60}
+        )
+        assert answer.response.lstrip().startswith("{")
+        assert [model.model for model in asked.ps().models] == [service.model]
 
 
 def test_a_hit_of_the_cache_takes_milliseconds(service: RunningService) -> None:

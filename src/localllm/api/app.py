@@ -17,6 +17,7 @@ from localllm.api.boundary import Boundary
 from localllm.api.control import routes as control_routes
 from localllm.api.health import Health
 from localllm.api.keys import KeyGate
+from localllm.api.ollama import ollama_routes
 from localllm.api.openapi import OpenAPI
 from localllm.api.origins import OriginGate, is_loopback
 from localllm.api.v1.anthropic import Messages
@@ -80,11 +81,12 @@ def port_routes(runtime: Runtime) -> list[BaseRoute]:
         ("/ready", health.ready, "GET"),
         ("/metrics", health.metrics, "GET"),
     ]
-    return [
+    routes = [
         Route(prefix + path, endpoint, methods=[method])
         for prefix in ("/v1", "")
         for path, endpoint, method in endpoints
     ]
+    return [*routes, *ollama_routes(port)]
 
 
 class PortRouter:

@@ -6,12 +6,14 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Callable
+from functools import partial
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from localllm.api.errors import as_error, error_response, status_of
+from localllm.api.errors import anthropic_error, as_error, error_response, ollama_error, status_of
 from localllm.core.errors import LocalLLMError
 
 log = logging.getLogger(__name__)
@@ -61,7 +63,7 @@ class Boundary:
             answer = error_response(
                 error,
                 hint_in_message=not is_control(scope["path"]),
-                anthropic_id=request_id if is_anthropic(scope["path"]) else None,
+                form=error_form(scope["path"], request_id),
             )
             if status in (408, 413):
                 answer.headers["connection"] = "close"  # the rest of the body is not worth reading
@@ -81,6 +83,15 @@ def is_control(path: str) -> bool:
 def is_anthropic(path: str) -> bool:
     """Whether whoever asks for this path speaks Anthropic's API, and expects its errors."""
     return path.removeprefix("/v1") in ("/messages", "/messages/count_tokens")
+
+
+def error_form(path: str, request_id: str) -> Callable[[LocalLLMError], object] | None:
+    """How whoever asks for this path expects errors; None: as OpenAI's clients do."""
+    if is_anthropic(path):
+        return partial(anthropic_error, request_id=request_id)
+    if path.startswith("/api/"):
+        return ollama_error
+    return None
 
 
 def header(scope: Scope, name: str) -> str | None:

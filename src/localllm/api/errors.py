@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -18,6 +18,7 @@ from starlette.responses import Response
 from localllm.core import errors
 from localllm.core.anthropic import AnthropicError, AnthropicErrorBody
 from localllm.core.errors import LocalLLMError
+from localllm.core.ollama_api import OllamaError
 
 
 class HTTPError(errors.ServiceError):
@@ -223,6 +224,11 @@ def anthropic_error(error: LocalLLMError, request_id: str | None = None) -> Anth
     )
 
 
+def ollama_error(error: LocalLLMError) -> OllamaError:
+    """The body that Ollama's clients expect: a sentence."""
+    return OllamaError(str(error_object(error, hint_in_message=True)["message"]))
+
+
 def error_headers(error: LocalLLMError) -> dict[str, str]:
     """``Retry-After``, ``x-should-retry`` and ``Allow`` where they apply."""
     headers: dict[str, str] = {}
@@ -246,15 +252,16 @@ def error_headers(error: LocalLLMError) -> dict[str, str]:
 
 
 def error_response(
-    exc: BaseException, *, hint_in_message: bool = False, anthropic_id: str | None = None
+    exc: BaseException,
+    *,
+    hint_in_message: bool = False,
+    form: Callable[[LocalLLMError], object] | None = None,
 ) -> Response:
-    """The HTTP answer for any exception; with ``anthropic_id`` (the request's) in Anthropic's form."""
+    """The HTTP answer for any exception; ``form`` makes another body than OpenAI's."""
     error = as_error(exc)
     body: object = {"error": error_object(error, hint_in_message=hint_in_message)}
-    if anthropic_id is not None:
-        body = anthropic_error(error, anthropic_id)
     return Response(
-        _encode(body),
+        _encode(form(error) if form else body),
         status_code=status_of(error),
         headers={"cache-control": "no-store", **error_headers(error)},
         media_type="application/json",

@@ -16,8 +16,9 @@ from starlette.types import Send
 
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
+EVENTS = "text/event-stream; charset=utf-8"
+LINES = "application/x-ndjson"
 _HEADERS: tuple[tuple[bytes, bytes], ...] = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 )
@@ -31,15 +32,19 @@ class SlowReader(Exception):
 class EventStream:
     """Frames go through ``write``, or ``hold`` if they may wait for the next; ``keep_alive`` runs beside and watches.
 
+    ``lines``: JSON lines instead of events, which have no form for a comment, so nothing is sent in silence.
     ``headers`` may be added to until the stream is ``opened``.
     """
 
-    def __init__(self, send: Send, headers: Mapping[str, str], *, ping_s: float, stall_s: float) -> None:
-        self.headers = dict(headers)
+    def __init__(
+        self, send: Send, headers: Mapping[str, str], *, ping_s: float, stall_s: float, lines: bool = False
+    ) -> None:
+        self.headers = {"content-type": LINES if lines else EVENTS, **headers}
         self.opened = False
         self._send = send
         self._ping_s = ping_s
         self._stall_s = stall_s
+        self._lines = lines
         self._held = b""
         self._last_sent = time.monotonic()
         self._sending_since: float | None = None
@@ -88,5 +93,5 @@ class EventStream:
             if self._sending_since is not None:
                 if now - self._sending_since >= self._stall_s:
                     raise SlowReader
-            elif now - self._last_sent >= self._ping_s - step:
+            elif not self._lines and now - self._last_sent >= self._ping_s - step:
                 await self.write(PING)

@@ -41,7 +41,10 @@ class Generation(Struct, frozen=True, kw_only=True):
 
 
 class StreamedAnswer:
-    def __init__(self, generation: Generation, chunks: Chunks, settings: ServerSettings) -> None:
+    def __init__(
+        self, generation: Generation, chunks: Chunks, settings: ServerSettings, *, lines: bool = False
+    ) -> None:
+        self._lines = lines
         self._generation = generation
         self._chunks = chunks
         self._settings = settings
@@ -52,6 +55,7 @@ class StreamedAnswer:
             self._generation.headers,
             ping_s=self._settings.sse_ping_seconds,
             stall_s=self._settings.slow_reader_seconds,
+            lines=self._lines,
         )
         try:
             await while_connected(receive, self._run(stream), stream.keep_alive())
