@@ -105,7 +105,7 @@ async def test_two_pulls_of_one_file_share_it(shop: Workshop, hub: LoopbackHub) 
     hub.faults.bytes_per_second = 5e6
     models = await asyncio.gather(*(pull(shop, plan) for plan in plans))
     assert models[0].path == models[1].path
-    assert hub.sent_bytes <= plans[0].size_bytes
+    assert hub.sent_bytes <= plans[0].size_bytes + 10, "a byte is asked for to find a blob"
 
 
 async def test_another_process_with_the_same_store_is_waited_for(
