@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from msgspec.structs import replace
 
 from localllm.core.errors import EngineUnavailable
 from localllm.engines.base import Engine
 from localllm.service.engine_choice import choose_engine
 from tests.support.scripted_engine import ScriptedEngine
+from tests.support.stored_models import stored_model
 
 
 def engines(**available: bool) -> dict[str, Engine]:
@@ -37,3 +41,20 @@ async def test_what_cannot_be_had_is_said() -> None:
         await choose_engine(engines(llama_cpp=True), asked="vllm", configured="auto")
     with pytest.raises(EngineUnavailable, match="No engine"):
         await choose_engine({}, asked=None, configured="auto")
+
+
+async def test_a_model_that_only_one_engine_can_run(tmp_path: Path) -> None:
+    there = engines(llama_server=True, ollama=True) | {"remote:far": ScriptedEngine()}
+    theirs = replace(stored_model("m", tmp_path / "m"), owner="ollama", problem="Only Ollama knows it.")
+    engine, reason = await choose_engine(there, asked=None, configured="llama_server", model=theirs)
+    assert engine is there["ollama"] and "Only Ollama knows it" in reason
+    far = replace(theirs, owner="remote:far")
+    engine, _ = await choose_engine(there, asked=None, configured="auto", model=far)
+    assert engine is there["remote:far"]
+    with pytest.raises(EngineUnavailable, match="cannot run on llama_cpp"):
+        await choose_engine(there, asked="llama_cpp", configured="auto", model=far)
+
+
+async def test_a_remote_is_never_chosen_for_a_file_of_ours() -> None:
+    with pytest.raises(EngineUnavailable, match="No engine"):
+        await choose_engine({"remote:far": ScriptedEngine()}, asked=None, configured="auto")

@@ -151,3 +151,36 @@ def test_secrets_work_and_are_masked_everywhere_they_are_shown(paths: Paths) -> 
         write(paths, f"[server]\napi_keys = '{secret}'\n")
         load_settings(paths, env={})
     assert secret not in str(caught.value)
+
+
+def test_remotes_are_tables_named_by_their_user(paths: Paths) -> None:
+    write(
+        paths,
+        '[remotes.far]\nbase_url = "https://far/v1"\nkey_env = "FAR_KEY"\nmodels = { big = "org/big" }\n'
+        "[remotes.far.headers]\nX-Team = 'a'\n",
+    )
+    remote = load_settings(paths, env={}).settings.remotes["far"]
+    assert (remote.base_url, remote.key_env, remote.models) == (
+        "https://far/v1",
+        "FAR_KEY",
+        {"big": "org/big"},
+    )
+    assert remote.headers == {"X-Team": "a"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[remotes.far]\nkey = 'k'\n",
+        "[remotes.far]\nbase_url = 'far/v1'\n",
+        "[remotes.'a b']\nbase_url = 'https://far/v1'\n",
+        "[remotes.far]\nbase_url = 'https://far/v1'\nkye = 'k'\n",
+        "[remotes]\nfar = 'https://far/v1'\n",
+    ],
+)
+def test_a_remote_that_cannot_be_used_names_its_line(paths: Paths, text: str) -> None:
+    write(paths, text)
+    with pytest.raises(ConfigInvalid, match=r"config\.toml:\d+: remotes\."):
+        load_settings(paths, env={})
+    loaded = load_settings(paths, env={}, tolerant=True)
+    assert len(loaded.problems) == 1 and loaded.settings.remotes == {}
