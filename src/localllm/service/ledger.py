@@ -35,9 +35,14 @@ class Candidate:
 
 @dataclass(slots=True)
 class Ledger:
-    """Reservations are made before a load starts and kept until the memory is given back."""
+    """Reservations are made before a load starts and kept until the memory is given back.
+
+    ``strangers`` is what other programs are known to hold by device, such as models that Ollama loaded for others:
+    mapped weights that the kernel counts as available are not free for all that.
+    """
 
     claims: dict[str, Claim] = field(default_factory=dict)
+    strangers: Bytes = field(default_factory=dict)
 
     def reserve(self, owner: str, planned: Bytes) -> None:
         """Promise memory to a load that is about to start."""
@@ -60,7 +65,8 @@ class Ledger:
     def headroom(self, devices: Iterable[Device]) -> dict[str, int]:
         """What is left on each device for the next load; below zero when more is promised than there is.
 
-        The smaller of: free now − margin − what loads in progress will still take; total − margin − all promised.
+        The smaller of: free now − margin − what loads in progress will still take; total − margin − all promised − what
+        strangers are known to hold.
         """
         found: dict[str, int] = {}
         for device in devices:
@@ -68,7 +74,8 @@ class Ledger:
             amount = (device.free_bytes or 0) - device.margin_bytes - loading
             if device.total_bytes is not None:
                 promised = sum(_claimed(r, device.id) for r in self.claims.values())
-                amount = min(amount, device.total_bytes - device.margin_bytes - promised)
+                known = promised + self.strangers.get(device.id, 0)
+                amount = min(amount, device.total_bytes - device.margin_bytes - known)
             found[device.id] = amount
         return found
 

@@ -42,7 +42,7 @@ from localllm.service.ledger import Ledger
 from localllm.service.notices import Notices
 from localllm.service.planning import Planned, Planning
 from localllm.service.resident import Resident, file_identity
-from localllm.service.room import Room
+from localllm.service.room import Room, Strangers
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +75,7 @@ class Manager:
         queue_limit: int = 32,
         keep_alive_s: float | None = 1800.0,
         max_loaded: int = 4,
+        strangers: Strangers | None = None,
         notices: Notices | None = None,
         on_change: Callable[[], None] = lambda: None,
         on_loaded: Callable[[Planned, InstanceInfo], object] = lambda planned, info: None,
@@ -94,7 +95,9 @@ class Manager:
         self._keep_alive_s = keep_alive_s
         self.check_files_every_s = _CHECK_FILE_EVERY_S
         self._residents: dict[str, Resident] = {}
-        self.room = Room(self._residents.values, planning, self.ledger, max_loaded=max_loaded)
+        self.room = Room(
+            self._residents.values, planning, self.ledger, max_loaded=max_loaded, strangers=strangers
+        )
         self._closing = False
 
     # ------------------------------------------------------------ what is there

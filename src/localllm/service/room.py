@@ -9,21 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from localllm.core.control import InstancePhase, LoadRequest
 from localllm.core.errors import DoesNotFit
+from localllm.core.machine import Device
 from localllm.service.ledger import Candidate, Ledger
 from localllm.service.planning import Planned, Planning
 from localllm.service.resident import Resident
 
 log = logging.getLogger(__name__)
 
+Strangers = Callable[[Sequence[Device]], Awaitable[Mapping[str, int]]]
+"""What programs that are not ours hold now, by device; bytes."""
+
 _LEAVING = (InstancePhase.DRAINING, InstancePhase.UNLOADING)
 
 
 class Room:
-    """``residents`` gives every model the manager knows; ``max_loaded`` is how many may stay loaded at once."""
+    """``residents`` gives every model the manager knows; ``max_loaded`` is how many may stay loaded at once.
+
+    ``strangers`` is asked before each decision.
+    """
 
     def __init__(
         self,
@@ -32,8 +39,10 @@ class Room:
         ledger: Ledger,
         *,
         max_loaded: int,
+        strangers: Strangers | None = None,
     ) -> None:
         self.max_loaded = max_loaded
+        self.strangers = strangers
         self._residents = residents
         self._planning = planning
         self._ledger = ledger
@@ -69,9 +78,15 @@ class Room:
 
     async def budget_for(self, name: str) -> dict[str, int]:
         """What a load of ``name`` could plan with now, by device: what is free and what it holds itself."""
-        headroom = self._ledger.headroom(await self._planning.devices())
+        headroom = await self._headroom()
         freed = self._ledger.freed_by(r.key for r in self._residents() if r.name == name)
         return {device: max(0, amount + freed.get(device, 0)) for device, amount in headroom.items()}
+
+    async def _headroom(self) -> dict[str, int]:
+        devices = await self._planning.devices()
+        if self.strangers is not None:
+            self._ledger.strangers = await self.strangers(devices)
+        return self._ledger.headroom(devices)
 
     async def relieve(self) -> str | None:
         """Unload the idle model that was used least recently, for a machine that runs out of memory; its name."""
@@ -88,7 +103,7 @@ class Room:
         """Within what is free, else with idle models evicted, else once busy ones have finished."""
         others = [r for r in self._residents() if r is not resident and r.slot.serving and not r.pinned]
         await self._make_count_fit(resident, others)
-        headroom = self._ledger.headroom(await self._planning.devices())
+        headroom = await self._headroom()
         try:
             return await self._ask(resident, request, headroom)
         except DoesNotFit as error:

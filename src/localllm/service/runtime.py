@@ -69,6 +69,7 @@ from localllm.service.sampler import ServiceSampler
 from localllm.service.schema import schema
 from localllm.service.shutdown import Shutdown
 from localllm.service.stored_responses import StoredResponses
+from localllm.service.strangers import OllamaStrangers
 from localllm.service.tasks import Tasks
 from localllm.service.watchdog import Watchdog
 from localllm.settings.identity import ensure_admin_key, read_identity, remove_identity, write_identity
@@ -207,6 +208,7 @@ async def open_runtime(
         learning = Learning(ResidualFile(paths.residuals_file), engines, machine)
         planning = planning if planning is not None else _planner(paths, settings, machine, learning, engines)
         ledger = Ledger()
+        ollama = engines.get("ollama")
         manager = Manager(
             source=NamedModels(catalogue, aliases),
             engines=engines,
@@ -218,6 +220,7 @@ async def open_runtime(
             queue_limit=settings.server.queue_limit,
             keep_alive_s=settings.models.keep_alive_seconds,
             max_loaded=settings.models.max_loaded,
+            strangers=OllamaStrangers(ollama.strangers) if isinstance(ollama, OllamaEngine) else None,
             notices=notices,
             on_change=touch.later(Section.INSTANCES, Section.MODELS),
             on_loaded=lambda planned, info: background.spawn(
@@ -239,7 +242,12 @@ async def open_runtime(
         )
         keys = Keys(paths.keys_file)
         gateway = Gateway(
-            pipeline, keys, settings.gateway, resolve=manager.resolve, audit_folder=paths.audit_dir
+            pipeline,
+            keys,
+            settings.gateway,
+            resolve=manager.resolve,
+            reach=aliases.reach,
+            audit_folder=paths.audit_dir,
         )
         stack.push_async_callback(asyncio.to_thread, gateway.close)
         chats = Chats(chat_store, pipeline, background, touch.later(Section.CHATS))

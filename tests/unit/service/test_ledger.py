@@ -41,6 +41,14 @@ def test_mapped_weights_count_although_the_kernel_calls_their_pages_available() 
     assert ledger.headroom([gpu(free=24 * GIB)]) == {"cuda0": 4 * GIB}
 
 
+def test_what_strangers_hold_is_not_free_even_if_it_is_called_available() -> None:
+    ledger = Ledger(strangers={"cuda0": 5 * GIB})
+    resident(ledger, "ours", 10 * GIB)
+
+    assert ledger.headroom([gpu(free=24 * GIB)]) == {"cuda0": 9 * GIB}
+    assert ledger.headroom([gpu(free=3 * GIB)]) == {"cuda0": 3 * GIB}
+
+
 def test_the_margin_is_left_alone() -> None:
     assert Ledger().headroom([gpu(free=10 * GIB, margin=GIB)]) == {"cuda0": 9 * GIB}
 

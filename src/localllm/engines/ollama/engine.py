@@ -17,7 +17,7 @@ from localllm.core.errors import EngineStalled, LoadFailed, ModelNotFound
 from localllm.core.launch import LaunchPlan
 from localllm.engines.base import Capability, Engine, EngineStatus, Instance, InstanceInfo, LoadProgress
 from localllm.engines.model_file import FileIdentity
-from localllm.engines.ollama.daemon import Daemon
+from localllm.engines.ollama.daemon import PROBE_SECONDS, Daemon
 from localllm.engines.ollama.instance import OllamaInstance, let_go
 from localllm.engines.ollama.wire import ErrorBody, Resident, Residents, Shown
 from localllm.engines.reaper import Reaper
@@ -67,6 +67,7 @@ class OllamaEngine(Engine):
         )
         self._load_timeout_s = load_timeout_s
         self._token_timeout_s = token_timeout_s
+        self._ours: set[str] = set()
 
     async def status(self) -> EngineStatus:
         return await self.daemon.status()
@@ -85,7 +86,7 @@ class OllamaEngine(Engine):
         except asyncio.CancelledError:
             await let_go(self.daemon, name)  # it would finish the load, and keep the model, all the same
             raise
-        return OllamaInstance(
+        instance = OllamaInstance(
             self.daemon,
             resident.name,
             plan,
@@ -95,6 +96,9 @@ class OllamaEngine(Engine):
             file=file,
             token_timeout_s=self._token_timeout_s,
         )
+        self._ours.add(resident.name)
+        instance.exited.add_done_callback(lambda _: self._ours.discard(resident.name))
+        return instance
 
     async def _bring_up(self, name: str, plan: LaunchPlan, options: dict[str, object]) -> None:
         fields: dict[str, object] = {"model": name, "keep_alive": -1, "options": options}
@@ -117,6 +121,15 @@ class OllamaEngine(Engine):
 
     async def close(self) -> None:
         await self.daemon.close()
+
+    async def strangers(self) -> tuple[Resident, ...]:
+        """What Ollama has loaded for others than us; () when none answers."""
+        try:
+            answer = await self.daemon.client.get("/api/ps", timeout=PROBE_SECONDS)
+            found = msgspec.json.decode(answer.content, type=Residents).models
+        except (httpx.HTTPError, msgspec.DecodeError):
+            return ()
+        return tuple(model for model in found if model.name not in self._ours)
 
     async def _created(self, plan: LaunchPlan, on_progress: Callable[[LoadProgress], None]) -> str:
         """A GGUF of ours under a name of ours in Ollama's store, named by its digest, so that it is made only once."""
