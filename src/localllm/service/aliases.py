@@ -49,6 +49,12 @@ class Aliases:
     def find(self, name: str) -> Alias | None:
         return self._by_name.get(name)
 
+    def reach(self, name: str) -> tuple[str, ...]:
+        """The models that may answer a request for ``name``; itself when it is no alias. Raises ModelNotFound."""
+        alias = self._by_name.get(name)
+        named = alias.current.targets.models() if alias is not None else (name,)
+        return tuple(dict.fromkeys(self._models.get(each).name for each in named))
+
     def set(self, name: str, targets: Targets) -> Alias:
         """Make ``name`` stand for ``targets`` from the next request on.
 

@@ -12,9 +12,16 @@ import httpx
 import pytest
 
 from localllm.core.config import GatewaySettings
+from localllm.core.errors import Forbidden
 from localllm.core.gateway import KeyRequest, KeyRules
-from localllm.core.generation import ChatPrompt, Tier
+from localllm.core.generation import ChatPrompt, GenerationRequest, Sampling, TextPrompt, Tier
+from localllm.service.gateway.access import Access
+from localllm.service.gateway.caching import Caching
+from localllm.service.gateway.exact_cache import ExactCache
 from localllm.service.gateway.masking import Masking
+from localllm.service.gateway.policy import Exchange
+from localllm.service.gateway.rules import Rules
+from localllm.service.pipeline import Call
 from tests.support.script import CallTool, Flood, Reasoning, Text
 from tests.unit.api.conftest import MODEL, OpenPort, PortUnderTest, events_of
 
@@ -87,6 +94,58 @@ async def test_a_key_is_held_to_its_models_and_tier(port: PortUnderTest) -> None
     assert refused.status_code == 403
     assert refused.json()["error"]["param"] == "model"
     assert (port.records.all[-1].status, port.records.all[-1].error_code) == (403, "forbidden")
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "keep_alive": "5m"}),
+        ("/v1/tokenize", {"content": "x"}),
+        ("/v1/detokenize", {"tokens": [1]}),
+        ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "x"}]}),
+        ("/v1/embeddings", {"input": "x"}),
+        ("/api/generate", {}),
+    ],
+)
+async def test_nothing_loads_a_model_that_a_key_may_not_use(
+    port: PortUnderTest, path: str, fields: dict[str, Any]
+) -> None:
+    key = with_key(port, models=("org/model:Q8_0",))
+    refused = await port.client.post(path, json={"model": MODEL, **fields}, headers=key)
+    assert refused.status_code == 403, refused.text
+    assert port.engine.loads == []
+
+
+async def test_an_alias_leads_no_key_past_its_list_and_is_not_cached(
+    port: PortUnderTest, tmp_path: Path
+) -> None:
+    other = "org/model:Q8_0"
+    reach = {"both": (MODEL, other), "one": (MODEL,), MODEL: (MODEL,), other: (other,)}
+    access = Access(lambda name: reach[name])
+
+    def may(model: str, *listed: str) -> bool:
+        try:
+            access.check(model, Rules(models=listed))
+        except Forbidden:
+            return False
+        return True
+
+    assert may("one", MODEL) and may("both", MODEL, other) and may("both", "both") and may(MODEL, "both")
+    assert not may("both", MODEL) and not may(other, "one")
+    caching = Caching(
+        ExactCache(max_bytes=1 << 20, ttl_s=60), port.runtime.manager.resolve, lambda name: (MODEL, other)
+    )
+    call = Call(
+        id="r",
+        endpoint="test",
+        model=MODEL,
+        request=GenerationRequest(request_id="r", prompt=TextPrompt("x"), sampling=Sampling(temperature=0)),
+    )
+    exchange = Exchange(call=call, rules=Rules(cache=True), holder="h", address="a")
+    for _ in range(2):
+        events = caching.around(exchange, lambda: port.runtime.pipeline.generate(call))
+        assert [event async for event in events]
+    assert port.engine.calls == 2 and exchange.headers == {}
 
 
 async def test_a_keys_answers_are_capped(port: PortUnderTest) -> None:

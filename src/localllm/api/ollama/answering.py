@@ -95,7 +95,7 @@ class Answering:
         generation = Generation(
             events=self._port.generate(asked, call),
             headers=headers,
-            prepare=self._port.preparation(translated, asked.model),
+            prepare=self._port.preparation(translated, asked),
             guard=guard,
         )
         pieces = OllamaPieces(fields.model, chat=endpoint == "api.chat", received=asked.received)
@@ -105,6 +105,7 @@ class Answering:
 
     async def _load(self, fields: OllamaFields, asked: Asked, *, chat: bool) -> Struct:
         """Nothing was asked: the model is only made ready."""
+        self._port.require_access(asked)
         wish = LoadRequest(model=asked.model, keep_alive_seconds=keep_alive_seconds(fields.keep_alive))
         await self._port.runtime.manager.load(wish)
         pieces = OllamaPieces(fields.model, chat=chat, received=asked.received)

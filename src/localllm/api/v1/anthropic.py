@@ -54,5 +54,6 @@ class Messages:
         return WholeAnswer(generation, MessageCollector(builder))
 
     async def _count(self, chat: ChatRequest, asked: Asked) -> msgspec.Struct:
+        self._port.require_access(asked)
         prompt = chat_generation(chat, asked.id)[0].prompt
         return TokenCount(await self._port.pipeline.count_tokens(asked.model, prompt))

@@ -66,7 +66,7 @@ class ChatCompletions:
         generation = Generation(
             events=self._port.generate(asked, call),
             headers=headers,
-            prepare=self._port.preparation(fields, asked.model),
+            prepare=self._port.preparation(fields, asked),
             guard=guard,
         )
         head = self._head(fields, asked, generation_request)

@@ -48,7 +48,7 @@ class Completions:
         generation = Generation(
             events=sources[0] if len(sources) == 1 else fan_in(sources, n),
             headers=headers,
-            prepare=self._port.preparation(fields, asked.model),
+            prepare=self._port.preparation(fields, asked),
         )
         options = fields.stream_options
         head = ReplyHead(

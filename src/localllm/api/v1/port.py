@@ -125,19 +125,24 @@ class Port:
             call, key=asked.key, address=asked.address, headers=asked.headers
         )
 
-    def preparation(self, fields: GenerationFields, model: str) -> Callable[[], Awaitable[None]] | None:
+    def require_access(self, asked: Asked) -> None:
+        """For what loads or asks a model without generating. Raises Forbidden when the key may not use it."""
+        self.runtime.gateway.require_access(asked.key, asked.model)
+
+    def preparation(self, fields: GenerationFields, asked: Asked) -> Callable[[], Awaitable[None]] | None:
         """What must happen before generating, for a request that asks for its own context or keep-alive."""
         keep_alive = keep_alive_seconds(fields.keep_alive)
         if keep_alive is None and fields.context_length is None:
             return None
 
         async def prepare() -> None:
+            self.require_access(asked)
             manager = self.runtime.manager
-            state = manager.state(manager.resolve(model).name)
+            state = manager.state(manager.resolve(asked.model).name)
             enough = state is not None and (state.context_length or 0) >= (fields.context_length or 0)
             await manager.load(
                 LoadRequest(
-                    model=model,
+                    model=asked.model,
                     context_length=None if enough else fields.context_length,
                     keep_alive_seconds=keep_alive,
                 )

@@ -39,6 +39,7 @@ class Tokens:
         return Counted(self._text(fields, asked), headers)
 
     async def _tokens(self, fields: TokenizeRequest, asked: Asked) -> TokenizeReply:
+        self._port.require_access(asked)
         pipeline = self._port.pipeline
         if fields.messages is not None:
             prompt = ChatPrompt(messages=normalise_messages(fields.messages))
@@ -49,6 +50,7 @@ class Tokens:
         return TokenizeReply(count=len(tokens), tokens=tokens, max_model_len=self._context_length(asked))
 
     async def _text(self, fields: DetokenizeRequest, asked: Asked) -> DetokenizeReply:
+        self._port.require_access(asked)
         text = await self._port.pipeline.detokenize(asked.model, fields.tokens)
         return DetokenizeReply(content=text, prompt=text)
 

@@ -10,7 +10,6 @@ from msgspec import structs
 
 from localllm.core.errors import Forbidden, HubError
 from localllm.core.generation import Tier
-from localllm.hub.store import StoredModel
 from localllm.service.gateway.policy import Admission, Exchange
 from localllm.service.gateway.rules import Rules
 from localllm.service.pipeline import Call
@@ -21,8 +20,8 @@ _BEST_FIRST = (Tier.PRIORITY, Tier.DEFAULT, Tier.FLEX)
 class Access(Admission):
     name: ClassVar[str] = "access"
 
-    def __init__(self, resolve: Callable[[str], StoredModel]) -> None:
-        self._resolve = resolve
+    def __init__(self, reach: Callable[[str], tuple[str, ...]]) -> None:
+        self._reach = reach
         self._refused = 0
 
     def wants(self, rules: Rules) -> bool:
@@ -35,24 +34,30 @@ class Access(Admission):
     async def admit(self, exchange: Exchange) -> AsyncIterator[None]:
         """Raises Forbidden for a model that the key may not use; a tier too good for it becomes its best."""
         call, rules = exchange.call, exchange.rules
-        if rules.models and self._resolve(call.model).name not in self._allowed(rules):
-            self._refused += 1
-            raise Forbidden(
-                f"This key may not use the model {call.model!r}.",
-                hint=f"It may use: {', '.join(rules.models)}.",
-                param="model",
-            )
+        self.check(call.model, rules)
         if rules.best_tier is not None and isinstance(call, Call):
             tier = max(call.request.tier, rules.best_tier, key=_BEST_FIRST.index)
             exchange.call = structs.replace(call, request=structs.replace(call.request, tier=tier))
         yield
 
-    def _allowed(self, rules: Rules) -> set[str]:
-        """The names as the store has them; one that is not here allows nothing."""
-        known = set(rules.models)
-        for name in rules.models:
-            try:
-                known.add(self._resolve(name).name)
-            except HubError:
-                continue
-        return known
+    def check(self, model: str, rules: Rules) -> None:
+        """Raises Forbidden unless the key may use every model that could answer for this name.
+
+        An alias that is listed itself allows whatever it stands for; any other one must not lead past the list.
+        """
+        if not rules.models or model in rules.models:
+            return
+        allowed = {reached for listed in rules.models for reached in self._known(listed)}
+        if not allowed.issuperset(self._reach(model)):
+            self._refused += 1
+            raise Forbidden(
+                f"This key may not use the model {model!r}.",
+                hint=f"It may use: {', '.join(rules.models)}.",
+                param="model",
+            )
+
+    def _known(self, listed: str) -> tuple[str, ...]:
+        try:
+            return self._reach(listed)
+        except HubError:
+            return ()  # one that is not here allows nothing

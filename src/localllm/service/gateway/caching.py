@@ -30,10 +30,12 @@ class Caching(Transform):
         self,
         cache: ExactCache,
         resolve: Callable[[str], StoredModel],
+        reach: Callable[[str], tuple[str, ...]],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cache = cache
         self._resolve = resolve
+        self._reach = reach
         self._monotonic = monotonic
 
     def wants(self, rules: Rules) -> bool:
@@ -44,7 +46,7 @@ class Caching(Transform):
 
     async def around(self, exchange: Exchange, proceed: Proceed) -> Events:
         call = exchange.call
-        key = self._key(exchange, call) if isinstance(call, Call) and is_determined(call.request) else None
+        key = self._key(exchange, call) if isinstance(call, Call) else None
         if key is not None and isinstance(call, Call):
             kept = self._cache.get(key, self._monotonic())
             exchange.headers[CACHE_HEADER] = "miss" if kept is None else "hit"
@@ -65,7 +67,10 @@ class Caching(Transform):
         ):
             self._cache.put(key, said, self._monotonic())
 
-    def _key(self, exchange: Exchange, call: Call) -> bytes:
+    def _key(self, exchange: Exchange, call: Call) -> bytes | None:
+        """None: the answer is not determined, or one of several models may give it."""
+        if not is_determined(call.request) or len(self._reach(call.model)) != 1:
+            return None
         model = self._resolve(call.model)
         return cache_key(
             call.request,

@@ -53,6 +53,8 @@ P = TypeVar("P", bound=Policy)
 class Gateway:
     """The pipeline as the port uses it: with every policy that the settings or the request's key ask for.
 
+    ``resolve`` gives the model of a name; ``reach`` the names of all that may answer for it, where those can be several.
+
     Raises:
         ConfigInvalid: a setting of the section ``gateway`` that cannot be used.
     """
@@ -64,6 +66,7 @@ class Gateway:
         settings: GatewaySettings,
         *,
         resolve: Callable[[str], StoredModel],
+        reach: Callable[[str], tuple[str, ...]] | None = None,
         audit_folder: Path,
     ) -> None:
         require_valid(settings.blocked_patterns)
@@ -71,9 +74,11 @@ class Gateway:
         self._pipeline = pipeline
         self._settings = settings
         self._audit = AuditTrail(audit_folder, pipeline.status_of)
+        reach = reach or (lambda name: (resolve(name).name,))
+        self._access = Access(reach)
         cache = ExactCache(max_bytes=settings.cache_bytes, ttl_s=settings.cache_seconds)
-        self._admissions: tuple[Admission, ...] = (self._audit, Access(resolve), RateLimits(), Length())
-        self._transforms: tuple[Transform, ...] = (ContentRules(), Masking(), Caching(cache, resolve))
+        self._admissions: tuple[Admission, ...] = (self._audit, self._access, RateLimits(), Length())
+        self._transforms: tuple[Transform, ...] = (ContentRules(), Masking(), Caching(cache, resolve, reach))
         self._default_rules = rules_for(settings)
         self._default_on = any(policy.wants(self._default_rules) for policy in self.policies)
 
@@ -109,6 +114,11 @@ class Gateway:
                 for transform in reversed(_wanted(self._transforms, exchange.rules)):
                     proceed = partial(_embedding_around, transform, exchange, proceed)
                 return await proceed()
+
+    def require_access(self, key: KeyInfo | None, model: str) -> None:
+        """For what uses a model without generating. Raises Forbidden when the key may not use it."""
+        if key is not None:
+            self._access.check(model, rules_for(self._settings, key.rules))
 
     def view(self) -> GatewayView:
         """Every policy, whether it is on, and what it has done."""
