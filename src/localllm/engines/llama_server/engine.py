@@ -37,7 +37,8 @@ from localllm.engines.reaper import Reaper
 
 _PROGRESS_EVERY_S = 0.2
 _PROPS_S = 10.0
-_LISTENING = re.compile(r"listening on (http://127\.0\.0\.1:\d+)")
+# at most five digits: the next line of an unbuffered log may follow without a line end
+_LISTENING = re.compile(r"listening on (http://127\.0\.0\.1:\d{1,5})")
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
 _KEPT_LINES = 4_000
 _NAME_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]+")
