@@ -24,6 +24,9 @@ PARTS: Final[tuple[Part, ...]] = ("weights", "kv", "compute", "output")
 MOST_OBSERVATIONS: Final = 20
 """Only the newest count: a driver or a kernel may have changed since."""
 
+LEAST_TO_PLAN_LESS: Final = 3
+"""Loads that must agree before less is planned than the formulas say: too little memory fails, too much only waits."""
+
 WORTH_CORRECTING: Final = 0.005
 LARGEST_FACTOR: Final = 2.0
 
@@ -126,6 +129,8 @@ def corrections_from(observations: Iterable[Observation], build_of: Mapping[str,
     for key, values in ratios.items():
         newest = [ratio for _, ratio in sorted(values)[-MOST_OBSERVATIONS:]]
         factor = min(max(statistics.median(newest), 1 / LARGEST_FACTOR), LARGEST_FACTOR)
+        if factor < 1 and len(newest) < LEAST_TO_PLAN_LESS:
+            continue
         if abs(factor - 1) > WORTH_CORRECTING:
             factors[key] = factor
     return Corrections(factors)

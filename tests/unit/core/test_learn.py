@@ -71,6 +71,13 @@ def test_the_median_corrects_the_next_plan() -> None:
     assert corrected.on("gpu0").kv == 1000
 
 
+def test_less_is_planned_only_when_several_loads_agree() -> None:
+    once = [seen("compute", 0.8, at=0)]
+    assert corrections_from(once, {"gpu0": "b1"}) == Corrections()
+    thrice = [seen("compute", 0.8, at=i) for i in range(3)]
+    assert corrections_from(thrice, {"gpu0": "b1"}).factors == {("gpu0", "compute"): 0.8}
+
+
 def test_another_build_teaches_nothing() -> None:
     assert corrections_from([seen("compute", 1.5, build="old")], {"gpu0": "b1"}) == Corrections()
 
