@@ -67,3 +67,18 @@ def test_a_machine_that_is_off_is_said_to_be(near: RunningService) -> None:
     assert answer.json()["error"]["code"] == "engine_unavailable"
     listed = httpx.get(f"{near.url}/v1/models").json()["data"]
     assert "off/big" in [model["id"] for model in listed]
+
+
+def test_an_alias_falls_back_and_says_who_answered(near: RunningService, far: RunningService) -> None:
+    targets = {"shares": [{"model": "off/big"}], "fallback": [f"far/{far.model}"]}
+    key = near.paths.admin_key_file.read_text().strip()
+    put = httpx.put(
+        f"{near.url}/localllm/aliases/gpt-4o", json=targets, headers={"Authorization": f"Bearer {key}"}
+    )
+    assert put.status_code == 200, put.text
+    for stream in (False, True):
+        answer = ask(near, "gpt-4o", stream=stream)
+        assert answer.status_code == 200
+        assert answer.headers["x-localllm-served-by"] == f"far/{far.model}"
+        assert '"model":"gpt-4o"' in answer.text
+    assert answer.text.rstrip().endswith("data: [DONE]")

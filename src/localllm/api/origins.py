@@ -20,7 +20,7 @@ from localllm.core.errors import Forbidden
 
 _METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _EXPOSED = (
-    "x-request-id, x-localllm-context, x-localllm-ignored, x-localllm-cache, retry-after, retry-after-ms,"
+    "x-request-id, x-localllm-context, x-localllm-ignored, x-localllm-cache, x-localllm-served-by, retry-after, retry-after-ms,"
     " x-should-retry, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests,"
     " x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
 )

@@ -49,7 +49,8 @@ class Call(Struct, kw_only=True):
     """One generation asked for. ``model`` is the name as asked; ``received`` is ``time.monotonic()`` seconds.
 
     ``on_waiting`` hears about loading and queueing, so that a stream can say so before the first token;
-    ``on_finished`` gets the request's record, whatever its end. ``served_by`` is set when ``model`` is an alias.
+    ``on_finished`` gets the request's record, whatever its end; ``on_served`` the model that answers for an alias,
+    before the first event.
     """
 
     id: str
@@ -61,7 +62,7 @@ class Call(Struct, kw_only=True):
     received: float = field(default_factory=time.monotonic)
     on_waiting: OnWaiting | None = None
     on_finished: Callable[[RequestRecord], None] | None = None
-    served_by: str | None = None
+    on_served: Callable[[str], None] | None = None
 
 
 class EmbedCall(Struct, kw_only=True):

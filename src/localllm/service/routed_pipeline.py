@@ -50,7 +50,7 @@ ANOTHER_MAY_ANSWER = (
 
 
 class RoutedPipeline(Pipeline):
-    """``call.served_by`` says afterwards which model answered, where an alias was asked for."""
+    """``call.on_served`` hears which model answers, where an alias was asked for."""
 
     def __init__(
         self,
@@ -81,7 +81,6 @@ class RoutedPipeline(Pipeline):
     async def _along(self, call: Call, route: Route) -> AsyncGenerator[Event, None]:
         last = len(route.models) - 1
         for number, model in enumerate(route.models):
-            call.served_by = model
             async with aclosing(super().generate(replace(call, model=model))) as events:
                 begun: list[Event] = []
                 if number < last:
@@ -91,6 +90,8 @@ class RoutedPipeline(Pipeline):
                     except (*ANOTHER_MAY_ANSWER, TimeoutError) as error:
                         _log_fallback(call, model, route.models[number + 1], error)
                         continue
+                if call.on_served is not None:
+                    call.on_served(model)
                 for event in begun:
                     yield event
                 async for event in events:

@@ -25,6 +25,7 @@ from localllm.service.runtime import Runtime
 
 T = TypeVar("T", bound=Struct)
 
+SERVED_BY_HEADER = "x-localllm-served-by"
 IGNORED_HEADER = "x-localllm-ignored"
 
 
@@ -116,6 +117,11 @@ class Port:
 
     def generate(self, asked: Asked, call: Call) -> AsyncGenerator[Event, None]:
         """The events of one generation, through every policy that holds for whoever asked."""
+
+        def served(model: str) -> None:
+            asked.headers[SERVED_BY_HEADER] = _header_list((model,))
+
+        call.on_served = served
         return self.runtime.gateway.generate(
             call, key=asked.key, address=asked.address, headers=asked.headers
         )

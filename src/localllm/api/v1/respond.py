@@ -84,8 +84,8 @@ class StreamedAnswer:
             async for event in events:
                 if guard is not None:
                     guard(event)
-                if type(event) is Started and not stream.opened:
-                    stream.headers[CONTEXT_HEADER] = context_used(event)
+                if type(event) is Started and event.prompt_tokens is not None and not stream.opened:
+                    stream.headers[CONTEXT_HEADER] = context_used(event.prompt_tokens, event.context_length)
                 frame = chunks(event)
                 if type(event) in _SAYS_NOTHING:
                     stream.hold(frame)
@@ -108,6 +108,7 @@ class WholeAnswer:
     async def _run(self) -> tuple[bytes, dict[str, str]]:
         generation, collector, guard = self._generation, self._collector, self._generation.guard
         headers = dict(generation.headers)
+        context_length = 0
         if generation.prepare is not None:
             await generation.prepare()
         async with aclosing(generation.events) as events:
@@ -115,7 +116,11 @@ class WholeAnswer:
                 if guard is not None:
                     guard(event)
                 if type(event) is Started:
-                    headers[CONTEXT_HEADER] = context_used(event)
+                    context_length = event.context_length
+                if type(event) is Started and event.prompt_tokens is not None:
+                    headers[CONTEXT_HEADER] = context_used(event.prompt_tokens, context_length)
+                elif type(event) is Usage:  # of an engine that counts only at the end
+                    headers.setdefault(CONTEXT_HEADER, context_used(event.prompt_tokens, context_length))
                 collector(event)
         return msgspec.json.encode(collector.reply()), headers
 
@@ -133,6 +138,6 @@ async def send_json(send: Send, body: bytes, headers: Mapping[str, str]) -> None
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def context_used(started: Started) -> str:
+def context_used(prompt_tokens: int, context_length: int) -> str:
     """``used/limit`` in tokens: the prompt, and what one sequence has."""
-    return f"{started.prompt_tokens}/{started.context_length}"
+    return f"{prompt_tokens}/{context_length}"
