@@ -135,11 +135,7 @@ async def both(binary: str, model: Path, threads: int) -> AsyncIterator[Pair]:
             ) as port:
                 async with port:
                     resident = (await direct.get("/api/ps")).json()["models"][0]
-                    options = {
-                        "num_ctx": resident["context_length"],
-                        "num_batch": 512,
-                        "num_thread": threads,
-                    }
+                    options = {"num_ctx": resident["context_length"], "num_thread": threads}
                     pair = Pair(ThroughPort(port, "demo"), Direct(direct, resident["name"], options))
                     for subject in (pair.port, pair.bare):
                         await subject.ask(PROMPT, 8)

@@ -193,8 +193,11 @@ class OllamaEngine(Engine):
 
 
 def _options(plan: LaunchPlan) -> dict[str, object]:
-    """What makes Ollama load a model one way or the other: these must be the same in every later request."""
-    options: dict[str, object] = {"num_ctx": plan.context_length, "num_batch": min(plan.batch, plan.ubatch)}
+    """What makes Ollama load a model one way or the other: these must be the same in every later request.
+
+    As few as possible: a program that asks Ollama for the same model with other ones makes it load anew.
+    """
+    options: dict[str, object] = {"num_ctx": plan.context_length}
     if plan.threads is not None:
         options["num_thread"] = plan.threads
     if plan.gpu_layers:

@@ -78,7 +78,7 @@ async def test_the_context_is_named_and_nothing_is_cut(ollama: ScriptedOllama, i
     await events_of(instance)
     (body,) = ollama.bodies("/api/chat")
     assert body["truncate"] is False and body["shift"] is False
-    assert body["options"] == {"num_ctx": 256, "num_batch": 512, "num_thread": 2, "num_gpu": 3}
+    assert body["options"] == {"num_ctx": 256, "num_thread": 2, "num_gpu": 3}
     assert body["keep_alive"] == -1
     assert ollama.bodies("/api/generate")[0]["options"] == body["options"]  # else it would load anew
 
