@@ -71,6 +71,7 @@ async def _the_one(engines: Mapping[str, Engine], name: str) -> Engine:
     status = await engine.status()
     if not status.available:
         raise EngineUnavailable(
-            f"The engine {name!r} cannot run here: {(status.reason or 'not available').rstrip('.')}.", hint=status.hint
+            f"The engine {name!r} cannot run here: {(status.reason or 'not available').rstrip('.')}.",
+            hint=status.hint,
         )
     return engine

@@ -165,7 +165,9 @@ class LlamaCppEngine(Engine):
                 case protocol.Ready():
                     return report
                 case protocol.LoadFailure(problem):
-                    await _wait_for_end(child)  # the worker ends now, and its log with it: the cause is in there
+                    await _wait_for_end(
+                        child
+                    )  # the worker ends now, and its log with it: the cause is in there
                     raise _load_error(problem.error(), log.text())
                 case None:
                     ended = await _wait_for_end(child)
