@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import sys
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any, Protocol
@@ -114,14 +115,11 @@ def _decoder(encoding: str) -> Decoder:
     if encoding in _ZLIB_WINDOWS:
         return _Zlib(_ZLIB_WINDOWS[encoding])
     if encoding == "zstd":
-        try:
-            module = importlib.import_module("compression.zstd")
-        except ImportError:
-            pass  # part of Python from 3.14 on
-        else:
-            return _Zstd(module)
+        # part of Python from 3.14 on, the same module as a package before
+        home = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+        return _Zstd(importlib.import_module(home))
     raise UnsupportedMediaType(
-        f"The content-encoding {encoding[:32]!r} is not supported; send gzip, deflate or none."
+        f"The content-encoding {encoding[:32]!r} is not supported; send gzip, deflate, zstd or none."
     )
 
 

@@ -22,4 +22,6 @@ class Health:
         return JSONResponse({"status": status, "models": models}, status_code=200 if models else 503)
 
     async def metrics(self, request: Request) -> Response:
+        """What Prometheus scrapes; the engines are asked at each scrape, since nobody else may be watching."""
+        await self._runtime.sampler.read_engines()
         return Response(self._runtime.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -97,7 +97,8 @@ class InstancePhase(StrEnum):
 
 
 class InstanceState(Struct, frozen=True, kw_only=True):
-    """One model that is loaded, loading or has crashed. ``progress`` 0…1 while loading."""
+    """One model that is loaded, loading or has crashed. ``engine_counters`` only grow: what the engine counts inside
+    (steps, prefilled tokens, decoded rows, seconds of a step), by name, where it can tell. ``progress`` 0…1 while loading."""
 
     model: str
     engine: str
@@ -108,8 +109,10 @@ class InstanceState(Struct, frozen=True, kw_only=True):
     parallel: int | None = None
     running: int = 0
     waiting: int = 0
+    waiting_by_tier: dict[str, int] = {}
     kv_used_tokens: int | None = None
     kv_total_tokens: int | None = None
+    engine_counters: dict[str, float] = {}
     tokens_per_second: float | None = None
     planned_bytes: int | None = None
     measured_bytes: int | None = None

@@ -73,6 +73,18 @@ class Distribution:
         return found
 
 
+_ENGINE_COUNTERS = {
+    "steps": "Steps of the engine's scheduler; tokens per step are the next two over this one",
+    "prefilled_tokens": "Prompt tokens computed",
+    "decoded_rows": "Positions whose logits were computed: tokens, and drafts that were checked",
+    "preemptions": "Times a flex request was parked for another",
+    "step_seconds": "Wall time of the steps",
+    "model_seconds": "Wall time of the steps inside the model",
+    "sampling_seconds": "Wall time of the steps spent choosing tokens",
+}
+"""What an engine with a scheduler of its own counts inside, as ``InstanceState.engine_counters`` names it."""
+
+
 class Metrics:
     """An observer of the pipeline; ``instances`` and ``devices`` are asked at each scrape."""
 
@@ -163,6 +175,24 @@ class Metrics:
                 if amount is not None:
                     gauge.add_metric([state.model, state.engine], amount)
             yield gauge
+
+        tiers = GaugeMetricFamily(
+            _PREFIX + "engine_requests_waiting",
+            "Requests waiting inside the engine, by service tier",
+            labels=["model_name", "engine", "tier"],
+        )
+        for state in states:
+            for tier, waiting in state.waiting_by_tier.items():
+                tiers.add_metric([state.model, state.engine, tier], waiting)
+        yield tiers
+        for name, help_text in _ENGINE_COUNTERS.items():
+            counter = CounterMetricFamily(
+                _PREFIX + "engine_" + name, help_text, labels=["model_name", "engine"]
+            )
+            for state in states:
+                if (counted := state.engine_counters.get(f"{name}_total")) is not None:
+                    counter.add_metric([state.model, state.engine], counted)
+            yield counter
 
     def _of_devices(self) -> Iterator[Metric]:
         samples = self._devices()

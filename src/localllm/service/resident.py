@@ -325,6 +325,8 @@ class Resident:
             parallel=info.parallel if info else None,
             running=self.slot.running,
             waiting=self.queue.waiting,
+            waiting_by_tier=stats.waiting_by_tier if stats else {},
+            engine_counters=_counters(stats) if stats else {},
             kv_used_tokens=stats.kv_used_tokens if stats else None,
             kv_total_tokens=stats.kv_total_tokens if stats else None,
             tokens_per_second=tokens_per_second,
@@ -372,3 +374,14 @@ def _is_crash(error: LocalLLMError) -> bool:
         return False
     exit_code = error.details.get("exit_code")
     return isinstance(error, EngineCrashed) or (isinstance(exit_code, int) and exit_code < 0)
+
+
+_COUNTED = (
+    *("steps_total", "prefilled_tokens_total", "decoded_rows_total", "preemptions_total"),
+    *("step_seconds_total", "model_seconds_total", "sampling_seconds_total"),
+)
+
+
+def _counters(stats: InstanceStats) -> dict[str, float]:
+    """What the engine counted inside, by name; what it cannot tell is left out."""
+    return {name: value for name in _COUNTED if (value := getattr(stats, name)) is not None}

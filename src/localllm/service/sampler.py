@@ -65,17 +65,21 @@ class ServiceSampler:
     async def sample(self) -> None:
         """Take one reading of everything."""
         self.devices = await asyncio.to_thread(self._read_devices)
+        await self.read_engines(idle_too=self._watched())
+        self._history.add(time.time(), self._reading(self._activity.live()))
+        self._on_change()
+
+    async def read_engines(self, *, idle_too: bool = True) -> None:
+        """Ask the loaded models for their figures; one that does not answer in time has none."""
         for resident in self._manager.serving():
             instance = resident.instance
-            if instance is None or not (self._watched() or resident.slot.running):
+            if instance is None or not (idle_too or resident.slot.running):
                 continue
             try:
                 async with asyncio.timeout(_STATS_DEADLINE_S):
                     resident.stats = await instance.stats()
             except (LocalLLMError, TimeoutError):
                 resident.stats = None
-        self._history.add(time.time(), self._reading(self._activity.live()))
-        self._on_change()
 
     async def _pause(self, began: float) -> None:
         self._wake.clear()

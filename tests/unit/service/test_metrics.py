@@ -64,6 +64,23 @@ def test_a_failed_request_is_counted_by_its_code() -> None:
     assert samples(metrics)["localllm_requests_total", outcome] == 1
 
 
+def test_what_the_engine_counts_inside_is_passed_on() -> None:
+    state = InstanceState(
+        model="m",
+        engine="e",
+        phase=InstancePhase.BUSY,
+        waiting_by_tier={"flex": 3},
+        engine_counters={"steps_total": 10, "prefilled_tokens_total": 250, "step_seconds_total": 0.5},
+    )
+    found = samples(Metrics(lambda: (state,), lambda: ()))
+    of_engine = (("engine", "e"), ("model_name", "m"))
+    assert found["localllm_engine_steps_total", of_engine] == 10
+    assert found["localllm_engine_prefilled_tokens_total", of_engine] == 250
+    assert found["localllm_engine_step_seconds_total", of_engine] == 0.5
+    assert found["localllm_engine_requests_waiting", (*of_engine, ("tier", "flex"))] == 3
+    assert not [name for name, _ in found if name == "localllm_engine_preemptions_total"]
+
+
 def test_models_and_devices_are_asked_at_each_scrape() -> None:
     state = InstanceState(
         model="m", engine="e", phase=InstancePhase.BUSY, running=2, kv_used_tokens=50, kv_total_tokens=200
