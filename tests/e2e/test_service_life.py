@@ -268,7 +268,7 @@ def test_a_service_that_is_asked_to_restarts_itself_in_place(paths: Paths) -> No
 def test_a_service_that_cannot_start_says_why(paths: Paths) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = run_verb("start", LOCALLLM_SERVER_PORT=str(taken.getsockname()[1]))
-    assert done.returncode == 5
+    assert done.returncode == 6
     assert "in use" in done.stderr
 
 

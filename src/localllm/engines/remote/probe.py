@@ -124,8 +124,10 @@ def _capabilities(told: tuple[str, ...] | None, entry: ModelEntry, server: str) 
     if server == "localllm" and named:
         # counting and priorities are not part of the API that we speak to it
         return named & (OPENAI | {Capability.VISION, Capability.EMBEDDING, Capability.PREDICTION})
+    # llama.cpp's own server counts one choice's tokens only, and takes no more choices than it has slots
+    given = OPENAI - {Capability.MULTIPLE_CHOICES} if server == "llamacpp" else OPENAI
     return (
-        OPENAI
+        given
         | (named & {Capability.VISION})
         | ({Capability.VISION} if "multimodal" in listed else frozenset())
     )
