@@ -27,10 +27,12 @@ from localllm.hub.store import StoredModel
 from localllm.service.activity import Activity
 from localllm.service.background import Background
 from localllm.service.gateway.chain import Gateway
+from localllm.service.history import HistoryRing
 from localllm.service.keys import Keys
 from localllm.service.manager import Manager
 from localllm.service.pipeline import Pipeline
 from localllm.service.runtime import Runtime
+from localllm.service.sampler import ServiceSampler
 from localllm.service.stored_responses import StoredResponses
 from tests.support.fixed_planning import FixedPlanning
 from tests.support.scripted_engine import ScriptedEngine
@@ -183,6 +185,13 @@ async def open_port(tmp_path: Path) -> AsyncIterator[OpenPort]:
                     gateway=gateways[-1],
                     activity=activity,
                     metrics=SimpleNamespace(render=lambda: b"# metrics\n"),
+                    sampler=ServiceSampler(
+                        manager,
+                        activity,
+                        HistoryRing(),
+                        reader=lambda: SimpleNamespace(sample=tuple),
+                        watched=lambda: False,
+                    ),
                 ),
             )
             app = gated(port_routes(runtime), runtime)
