@@ -6,7 +6,6 @@ there; texts and tokens go to ``/completion``, which also says which stop string
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -21,15 +20,13 @@ from localllm.core.generation import (
     ImagePart,
     JsonObject,
     JsonSchema,
-    Message,
     Prompt,
     Sampling,
-    TextPart,
     TextPrompt,
-    Tool,
 )
 from localllm.engines.llama_server.tool_text import describe_tools, tell_results_as_text, tool_call_schema
 from localllm.engines.llama_server.wire import TemplateAbilities
+from localllm.engines.openai_messages import message_fields, tool_fields
 
 CHAT_PATH = "/v1/chat/completions"
 TEXT_PATH = "/completion"
@@ -118,10 +115,10 @@ def chat_body(prompt: ChatPrompt, abilities: TemplateAbilities) -> dict[str, obj
     if _tools_in_text(prompt, abilities):
         messages = describe_tools(messages, prompt.tools, required=prompt.tool_choice == "required")
     elif prompt.tools and prompt.tool_choice != "none":
-        body["tools"] = [_tool(tool) for tool in prompt.tools]
+        body["tools"] = [tool_fields(tool) for tool in prompt.tools]
         body["tool_choice"] = prompt.tool_choice
         body["parallel_tool_calls"] = prompt.parallel_tool_calls
-    body["messages"] = [_message(message) for message in messages]
+    body["messages"] = [message_fields(message) for message in messages]
     if prompt.continue_final_message:
         body |= {"continue_final_message": True, "add_generation_prompt": False}
     arguments = dict(prompt.template_arguments)
@@ -144,43 +141,6 @@ def has_images(prompt: Prompt) -> bool:
 
 def _tools_in_text(prompt: ChatPrompt, abilities: TemplateAbilities) -> bool:
     return bool(prompt.tools) and prompt.tool_choice != "none" and not abilities.supports_tools
-
-
-def _message(message: Message) -> dict[str, object]:
-    fields: dict[str, object] = {"role": message.role, "content": _content(message)}
-    if message.reasoning is not None:
-        fields["reasoning_content"] = message.reasoning
-    if message.tool_calls:
-        fields["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.tool_calls
-        ]
-    if message.tool_call_id is not None:
-        fields["tool_call_id"] = message.tool_call_id
-    if message.name is not None:
-        fields["name"] = message.name
-    return fields
-
-
-def _content(message: Message) -> object:
-    if isinstance(message.content, str):
-        return message.content
-    parts: list[dict[str, object]] = []
-    for part in message.content:
-        match part:
-            case TextPart(text):
-                parts.append({"type": "text", "text": text})
-            case ImagePart(data, media_type):
-                url = f"data:{media_type};base64,{base64.b64encode(data).decode('ascii')}"
-                parts.append({"type": "image_url", "image_url": {"url": url}})
-            case _:
-                assert_never(part)
-    return parts
-
-
-def _tool(tool: Tool) -> dict[str, object]:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", "function": function | ({"strict": True} if tool.strict else {})}
 
 
 # ---------------------------------------------------------------- constraints and sampling

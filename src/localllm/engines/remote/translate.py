@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -15,17 +14,15 @@ from localllm.core.generation import (
     Constraint,
     GenerationRequest,
     Grammar,
-    ImagePart,
     JsonObject,
     JsonSchema,
     Message,
     Sampling,
-    TextPart,
     TextPrompt,
-    Tool,
 )
 from localllm.engines.base import Capability
 from localllm.engines.llama_server.tool_text import describe_tools, tell_results_as_text, tool_call_schema
+from localllm.engines.openai_messages import message_fields, tool_fields
 from localllm.engines.remote.probe import Abilities
 from localllm.engines.remote.target import MaxTokensField
 
@@ -114,48 +111,11 @@ def _chat(
             if required:
                 body["response_format"] = _schema_format(tool_call_schema(offered), "call")
     elif offered:
-        body |= {"tools": [_tool(tool) for tool in offered], "tool_choice": prompt.tool_choice}
+        body |= {"tools": [tool_fields(tool) for tool in offered], "tool_choice": prompt.tool_choice}
         if not prompt.parallel_tool_calls:
             body["parallel_tool_calls"] = False
-    body["messages"] = [_message(message) for message in messages]
+    body["messages"] = [message_fields(message) for message in messages]
     return Call(path=CHAT_PATH, body=body, tool_names=names)
-
-
-def _message(message: Message) -> dict[str, object]:
-    fields: dict[str, object] = {"role": message.role, "content": _content(message)}
-    if message.reasoning is not None:
-        fields["reasoning_content"] = message.reasoning
-    if message.tool_calls:
-        fields["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.tool_calls
-        ]
-    if message.tool_call_id is not None:
-        fields["tool_call_id"] = message.tool_call_id
-    if message.name is not None:
-        fields["name"] = message.name
-    return fields
-
-
-def _content(message: Message) -> object:
-    if isinstance(message.content, str):
-        return message.content
-    parts: list[dict[str, object]] = []
-    for part in message.content:
-        match part:
-            case TextPart(text):
-                parts.append({"type": "text", "text": text})
-            case ImagePart(data, media_type):
-                url = f"data:{media_type};base64,{base64.b64encode(data).decode('ascii')}"
-                parts.append({"type": "image_url", "image_url": {"url": url}})
-            case _:
-                assert_never(part)
-    return parts
-
-
-def _tool(tool: Tool) -> dict[str, object]:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", "function": function | ({"strict": True} if tool.strict else {})}
 
 
 def _response_format(constraint: Constraint) -> dict[str, object]:
