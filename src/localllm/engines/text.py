@@ -57,3 +57,36 @@ class StopMatcher:
             if any(stop.startswith(end) for stop in self._stops):
                 return size
         return 0
+
+
+class JsonObjectEnd:
+    """Lets through one JSON object, whatever pieces it comes in; what follows its end (such as the brace of a call around it) is cut."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+        self.ended = False
+
+    def take(self, text: str) -> str:
+        for at, char in enumerate(text):
+            if self.ended:
+                return text[:at]
+            self._step(char)
+        return text
+
+    def _step(self, char: str) -> None:
+        if self._in_string:
+            if self._escaped:
+                self._escaped = False
+            elif char == "\\":
+                self._escaped = True
+            elif char == '"':
+                self._in_string = False
+        elif char == '"':
+            self._in_string = True
+        elif char in "{[":
+            self._depth += 1
+        elif char in "}]":
+            self._depth -= 1
+            self.ended = self._depth == 0

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from localllm.core.generation import Event, Message, TextDelta, TextPart, Tool, ToolCallDelta, ToolCallStart
+from localllm.engines.text import JsonObjectEnd
 
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"((?:[^"\\]|\\.)*)"\s*,\s*"arguments"\s*:\s*(?=\{)')
 _HEAD_SHAPE = '{"name":"'
@@ -94,7 +95,7 @@ class ToolTextReader:
         self._choice = choice
         self._held = ""
         self._plain = False
-        self._arguments: _JsonValueEnd | None = None
+        self._arguments: JsonObjectEnd | None = None
         self.called = False
 
     def feed(self, text: str) -> list[Event]:
@@ -106,7 +107,7 @@ class ToolTextReader:
         head = _HEAD.match(self._held)
         if head is not None and (name := json.loads(f'"{head[1]}"')) in self._names:
             self.called = True
-            self._arguments = _JsonValueEnd()
+            self._arguments = JsonObjectEnd()
             rest, self._held = self._held[head.end() :], ""
             start = ToolCallStart(0, new_call_id(), name, self._choice)
             return [start, *self._argue(rest)]
@@ -130,36 +131,3 @@ class ToolTextReader:
         return len(self._held) < _LONGEST_HEAD and (
             _HEAD_SHAPE.startswith(squeezed) or squeezed.startswith(_HEAD_SHAPE)
         )
-
-
-class _JsonValueEnd:
-    """Lets through one JSON object, whatever pieces it comes in; what follows its end (the call's own brace) is cut."""
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False
-        self._ended = False
-
-    def take(self, text: str) -> str:
-        for at, char in enumerate(text):
-            if self._ended:
-                return text[:at]
-            self._step(char)
-        return text
-
-    def _step(self, char: str) -> None:
-        if self._in_string:
-            if self._escaped:
-                self._escaped = False
-            elif char == "\\":
-                self._escaped = True
-            elif char == '"':
-                self._in_string = False
-        elif char == '"':
-            self._in_string = True
-        elif char in "{[":
-            self._depth += 1
-        elif char in "}]":
-            self._depth -= 1
-            self._ended = self._depth == 0

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from localllm.core.generation import Event, Tool
 from localllm.engines.llama_cpp.parsers.base import CallReader, CallSink
+from localllm.engines.text import JsonObjectEnd
 
 NAME_KEYS = ("name",)
 ARGUMENT_KEYS = ("arguments", "parameters")
@@ -120,24 +121,17 @@ class BareArguments(CallReader):
     def __init__(self, sink: CallSink, name: str) -> None:
         super().__init__(sink)
         self._name: str | None = name
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False
         self._begun = False
-        self.ended = False
+        self._end = JsonObjectEnd()
 
     def read(self, text: str) -> list[Event]:
         events = self._announce()
-        run = ""
-        for char in text:
-            if self.ended:
-                break
-            if not self._begun and char != "{":
-                continue
-            self._begun = True
-            run += char
-            self._track(char)
-        return events + self.sink.arguments(run)
+        if not self._begun:
+            begins = text.find("{")
+            if begins < 0:
+                return events
+            self._begun, text = True, text[begins:]
+        return events + self.sink.arguments(self._end.take(text))
 
     def close(self) -> list[Event]:
         return self._announce() + ([] if self._begun else self.sink.arguments("{}"))
@@ -145,22 +139,6 @@ class BareArguments(CallReader):
     def _announce(self) -> list[Event]:
         name, self._name = self._name, None
         return self.sink.start(name) if name else []
-
-    def _track(self, char: str) -> None:
-        if self._in_string:
-            if self._escaped:
-                self._escaped = False
-            elif char == "\\":
-                self._escaped = True
-            elif char == '"':
-                self._in_string = False
-        elif char == '"':
-            self._in_string = True
-        elif char in "{[":
-            self._depth += 1
-        elif char in "}]":
-            self._depth -= 1
-            self.ended = self._depth == 0
 
 
 class XmlParameters(CallReader):
